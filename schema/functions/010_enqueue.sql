@@ -1,0 +1,145 @@
+-- Enqueue, in the caller's transaction and in any isolation level. The tables it writes are chosen by a sequence, whose
+-- value no snapshot hides; the shared lock lets maintenance prove that no writer is in flight in a segment.
+
+-- One branch per segment: number the jobs and store them, the due ones in the ring and the later ones aside.
+{{#segments}}
+create or replace function {{schema}}.insert_jobs_{{segment}}(p_jobs jsonb) returns bigint[]
+language plpgsql volatile as $$
+declare
+  v_xid xid8 := pg_current_xact_id();   -- top level, also inside a savepoint
+  v_now timestamptz := clock_timestamp();
+  v_ids bigint[];
+begin
+  with job as materialized (
+    select j.ord, nextval({{schema_text job_ids}}) as job_id, nextval({{schema_text entry_seq}}) as seq,
+           j.e ->> 'queue' as queue, coalesce((j.e -> 'opts' ->> 'priority')::smallint, 2::smallint) as priority,
+           coalesce((j.e -> 'opts' ->> 'max_attempts')::integer, 25) as max_attempts,
+           coalesce((j.e -> 'opts' ->> 'run_at')::timestamptz,
+                    v_now + (j.e -> 'opts' ->> 'delay_ms')::bigint * interval '1 millisecond') as run_at,
+           j.e ->> 'kind' as kind, j.e -> 'args' as args
+    from jsonb_array_elements(p_jobs) with ordinality as j(e, ord)
+    order by j.ord
+  ), due as (
+    insert into {{schema}}.ready_entries_{{segment}}
+      (queue, priority, xid, seq, job_id, run_lease, attempt, max_attempts, created_at, kind, args)
+    select queue, priority, v_xid, seq, job_id, 0, 0, max_attempts, v_now, kind, args
+    from job where run_at is null or run_at <= v_now
+    order by seq
+  ), later as (
+    insert into {{schema}}.deferred_jobs
+      (job_id, queue, priority, state, run_at, run_lease, attempt, max_attempts, kind, args, created_at)
+    select job_id, queue, priority, 'scheduled', run_at, 0, 0, max_attempts, kind, args, v_now
+    from job where run_at > v_now
+  )
+  select array_agg(job_id order by ord) into v_ids from job;
+  return v_ids;
+end $$;
+{{/segments}}
+
+-- The slot of the current segment, held for writing until the end of the transaction.
+create or replace function {{schema}}.hold_current_segment() returns integer
+language plpgsql volatile as $$
+declare
+  v_value bigint;
+  v_again bigint;
+begin
+  loop
+    select last_value into v_value from {{schema}}.segment_cursor;
+    perform pg_advisory_xact_lock_shared(hashtextextended({{key segment}} || (v_value % {{ring}})::text, 0));
+    select last_value into v_again from {{schema}}.segment_cursor;
+    exit when v_again = v_value;
+  end loop;
+  return (v_value % {{ring}})::integer;
+end $$;
+
+-- Raises on the first job that breaks a rule, naming the field and the rule, before anything is written.
+create or replace function {{schema}}.check_jobs(p_jobs jsonb) returns void
+language plpgsql immutable as $$
+declare
+  v_fault record;
+begin
+  if p_jobs is null or jsonb_typeof(p_jobs) <> 'array' then
+    raise exception using errcode = '22023', message = 'jobs: expected a JSON array';
+  end if;
+  select j.ord - 1 as at, k.key into v_fault
+  from jsonb_array_elements(p_jobs) with ordinality as j(e, ord)
+  cross join lateral jsonb_object_keys(case when jsonb_typeof(j.e -> 'opts') = 'object' then j.e -> 'opts' else '{}' end) as k(key)
+  where k.key not in ('priority', 'run_at', 'delay_ms', 'max_attempts', 'notify')
+  limit 1;
+  if found then
+    raise exception using errcode = 'WA005', message = format('job %s: unknown option key %L', v_fault.at, v_fault.key),
+      hint = 'Known keys: priority, run_at, delay_ms, max_attempts, notify.';
+  end if;
+  select j.ord - 1 as at, f.rule into v_fault
+  from jsonb_array_elements(p_jobs) with ordinality as j(e, ord)
+  cross join lateral (select case
+    when jsonb_typeof(j.e) <> 'object' then 'expected an object'
+    when {{schema}}.name_fault(j.e ->> 'kind') is not null then 'kind: ' || {{schema}}.name_fault(j.e ->> 'kind')
+    when {{schema}}.name_fault(j.e ->> 'queue') is not null then 'queue: ' || {{schema}}.name_fault(j.e ->> 'queue')
+    when j.e -> 'args' is null then 'args: expected a JSON value'
+    -- The rule is 1 MiB of compact JSON; the stored text has spaces, hence twice that here. The cheap size comes first.
+    when pg_column_size(j.e -> 'args') > 131072 and octet_length((j.e -> 'args')::text) > 2097152 then 'args: at most 1 MiB'
+    when coalesce(jsonb_typeof(j.e -> 'opts'), 'object') <> 'object' then 'opts: expected an object'
+    when coalesce(j.e -> 'opts' ->> 'priority', '2') !~ '^[1-4]$' then 'priority: expected an integer from 1 to 4'
+    when coalesce(j.e -> 'opts' ->> 'max_attempts', '25') !~ '^[0-9]{1,5}$'
+      or coalesce(j.e -> 'opts' ->> 'max_attempts', '25')::integer not between 1 and 32767
+      then 'max_attempts: expected an integer from 1 to 32767'
+    when coalesce(j.e -> 'opts' ->> 'delay_ms', '0') !~ '^[0-9]{1,14}$' then 'delay_ms: expected a whole number of milliseconds, not negative'
+    when j.e -> 'opts' ? 'run_at' and j.e -> 'opts' ? 'delay_ms' then 'run_at: not together with delay_ms'
+    when coalesce(j.e -> 'opts' ->> 'run_at', '2000-01-01T00:00:00Z')
+      !~ '^[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:?[0-9]{2})$'
+      then 'run_at: expected an ISO 8601 time with its zone'
+  end) as f(rule)
+  where f.rule is not null
+  order by j.ord limit 1;
+  if found then
+    raise exception using errcode = '22023', message = format('job %s: %s', v_fault.at, v_fault.rule);
+  end if;
+end $$;
+
+-- The one rule for the names of queues and kinds, the same as in TypeScript: 1 to 255 bytes, no control character.
+create or replace function {{schema}}.name_fault(p_name text) returns text
+language sql immutable as $$
+  select case
+    when p_name is null or p_name = '' then 'expected a non-empty text'
+    when octet_length(p_name) > 255 then 'at most 255 bytes'
+    when p_name ~ '[\u0001-\u001f\u007f]' then 'no control characters'
+  end
+$$;
+
+-- Many jobs in one call: [{"kind", "args", "queue", "opts": {…}}, …]; the ids come back in the same order.
+create or replace function {{schema}}.insert_jobs(p_jobs jsonb) returns setof bigint
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+set standard_conforming_strings = on
+as $$
+declare
+  v_slot integer;
+  v_ids  bigint[];
+begin
+  perform {{schema}}.check_jobs(p_jobs);
+  v_slot := {{schema}}.hold_current_segment();
+  case v_slot
+    {{#segments}}
+    when {{segment}} then v_ids := {{schema}}.insert_jobs_{{segment}}(p_jobs);
+    {{/segments}}
+  end case;
+  -- A hint, one per queue: PostgreSQL folds equal notifications of a transaction into one.
+  perform pg_notify({{channel}}, q.queue)
+  from (select distinct j.e ->> 'queue' as queue from jsonb_array_elements(p_jobs) as j(e)
+        where coalesce(j.e -> 'opts' ->> 'notify', 'true') <> 'false') q;
+  return query select unnest(v_ids);
+end $$;
+
+-- One job, for any driver.
+create or replace function {{schema}}.insert_job(kind text, args jsonb, queue text default 'default', opts jsonb default '{}')
+returns bigint
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return (select i from {{schema}}.insert_jobs(jsonb_build_array(jsonb_build_object(
+    'kind', insert_job.kind, 'args', insert_job.args, 'queue', insert_job.queue, 'opts', coalesce(insert_job.opts, '{}')))) as i);
+end $$;

@@ -1,0 +1,185 @@
+-- Closing attempts. Every close checks in the same call that its claim exists and that job id, run lease and receipt are the
+-- item's: once a segment was pruned and reused, the closure's key alone is free again.
+-- Plans here must not depend on statistics (a plan made while a segment was empty lives for hours): tables are reached by
+-- LATERAL … OFFSET 0, which stays one index probe per key, and what remains to be joined are arrays, which are hashed.
+
+-- Where a job goes when its attempt ended without success: aside, to run again, or to the terminal jobs. One row per item
+-- that has just been closed by the caller of this function. Every path to another run passes this one exhaustion check.
+{{#segments}}
+create or replace function {{schema}}.dispose_{{segment}}(
+  p_batch_ids bigint[], p_indexes integer[], p_outcomes {{schema}}.outcome[], p_details jsonb[])
+returns void
+language plpgsql volatile as $$
+declare
+  v_now timestamptz := clock_timestamp();
+  v_released bigint[];
+begin
+  with item as materialized (
+    select e.job_id, e.queue, e.priority, e.kind, e.args, e.created_at, e.run_lease + 1 as run_lease, e.max_attempts,
+           e.attempt + 1 as attempt, i.outcome, coalesce(i.detail, '{}') as detail,
+           -- snoozed and released attempts do not count
+           case when i.outcome in ('snoozed', 'released') then e.attempt else e.attempt + 1 end as counted,
+           i.outcome in ('failed', 'cancelled', 'discarded')
+             or (i.outcome in ('retried', 'rescued') and e.attempt + 1 >= e.max_attempts) as ended,
+           coalesce(i.detail -> 'progress', e.progress) as progress,
+           case when i.detail ? 'error' then
+             case when jsonb_array_length(coalesce(e.errors, '[]')) >= 20 then e.errors - 0 else coalesce(e.errors, '[]') end
+             || jsonb_build_array(jsonb_build_object('attempt', e.attempt + 1, 'run_lease', e.run_lease + 1, 'at', v_now,
+                                                     'outcome', i.outcome, 'error', i.detail -> 'error'))
+           else e.errors end as errors
+    from unnest(p_batch_ids, p_indexes, p_outcomes, p_details) as i(batch_id, idx, outcome, detail)
+    cross join lateral (
+      select b.queue, b.priority, b.xids[i.idx] as xid, b.seqs[i.idx] as seq
+      from {{schema}}.claim_batches_{{segment}} b where b.batch_id = i.batch_id offset 0) b
+    cross join lateral (
+      select r.* from {{schema}}.ready_entries_{{segment}} r
+      where r.queue = b.queue and r.priority = b.priority and r.xid = b.xid and r.seq = b.seq offset 0) e
+  ), ended as (
+    insert into {{schema}}.terminal_jobs
+      (job_id, queue, priority, state, run_lease, attempt, max_attempts, kind, args, progress, errors, created_at, finalized_at)
+    select job_id, queue, priority, case outcome when 'cancelled' then 'cancelled' when 'discarded' then 'discarded' else 'failed' end,
+           run_lease, counted, max_attempts, kind, args, progress, errors, created_at, v_now
+    from item where ended
+    on conflict (job_id) do nothing
+  ), again as (
+    insert into {{schema}}.deferred_jobs
+      (job_id, queue, priority, state, run_at, run_lease, attempt, max_attempts, kind, args, progress, errors, created_at)
+    select job_id, queue, priority, case outcome when 'snoozed' then 'snoozed' else 'retryable' end,
+           v_now + coalesce((detail ->> 'delay_ms')::bigint, 0) * interval '1 millisecond',
+           run_lease, counted, max_attempts, kind, args, progress, errors, created_at
+    from item where not ended
+    on conflict (job_id) do nothing
+    returning job_id, run_at
+  )
+  select array_agg(job_id) into v_released from again where run_at <= v_now;
+  if v_released is not null then  -- runnable at once, not at the next tick
+    perform {{schema}}.promote_jobs(v_released, cardinality(v_released));
+  end if;
+end $$;
+
+create or replace function {{schema}}.close_{{segment}}(
+  p_fingerprint integer, p_closer bigint, p_slots integer[], p_batch_ids bigint[], p_indexes integer[], p_job_ids bigint[], p_run_leases bigint[],
+  p_receipts bigint[], p_outcomes {{schema}}.outcome[], p_details jsonb, p_has_state boolean)
+returns table (ord integer, answer text)
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  v_closed integer[];
+begin
+  with asked as materialized (
+    select i.ord::integer, i.batch_id, i.idx, i.job_id, i.run_lease, i.receipt, i.outcome
+    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts, p_outcomes) with ordinality
+      as i(slot, batch_id, idx, job_id, run_lease, receipt, outcome, ord)
+    where i.slot & 255 = {{segment}} and i.slot >> 12 = p_fingerprint
+  ), taken as materialized (  -- unfolded once per batch: subscripts would fetch a batch's arrays again for each of its items
+    select b.batch_id, b.receipt_base, t.job_id, t.run_lease, t.idx
+    from (select distinct batch_id from asked) a
+    cross join lateral (select c.* from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b
+    cross join lateral unnest(b.job_ids, b.run_leases) with ordinality as t(job_id, run_lease, idx)
+  ), inserted as (
+    insert into {{schema}}.closures_{{segment}} (batch_id, batch_index, outcome, closed_at, xid, closer, progress)
+    select a.batch_id, a.idx, a.outcome, clock_timestamp(), pg_current_xact_id(), p_closer,
+           coalesce(p_details -> a.ord::text -> 'progress',
+             case when p_has_state then (select s.progress from {{schema}}.attempt_state s
+                                         where s.job_id = a.job_id and s.run_lease = a.run_lease) end)
+    from asked a
+    join taken t on t.batch_id = a.batch_id and t.idx = a.idx and t.job_id = a.job_id and t.run_lease = a.run_lease
+      and t.receipt_base + t.idx = a.receipt
+    order by a.batch_id, a.idx
+    on conflict (batch_id, batch_index) do nothing
+    returning batch_id, batch_index
+  )
+  select array_agg(a.ord order by a.ord) into v_closed
+  from inserted i join asked a on a.batch_id = i.batch_id and a.idx = i.batch_index;
+  v_closed := coalesce(v_closed, '{}');
+
+  return query select c, 'closed'::text from unnest(v_closed) c;
+  -- What this statement did not insert is classified by another one: the first cannot see the row that it met.
+  return query
+    select i.ord::integer, case when c.closer = p_closer and c.outcome is not null then 'repeated' else 'stale' end
+    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
+      as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
+    left join lateral (
+      select b.batch_id from {{schema}}.claim_batches_{{segment}} b
+      where i.slot >> 12 = p_fingerprint and b.batch_id = i.batch_id and b.job_ids[i.idx] = i.job_id
+        and b.run_leases[i.idx] = i.run_lease and b.receipt_base + i.idx = i.receipt offset 0) b on true
+    left join lateral (
+      select c.closer, c.outcome from {{schema}}.closures_{{segment}} c
+      where c.batch_id = b.batch_id and c.batch_index = i.idx offset 0) c on true
+    where i.slot & 255 = {{segment}} and not i.ord = any (v_closed);
+
+  if exists (select from unnest(v_closed) c where p_outcomes[c] <> 'completed') then
+    perform {{schema}}.dispose_{{segment}}(d.batch_ids, d.indexes, d.outcomes, d.details)
+    from (select array_agg(p_batch_ids[c]) as batch_ids, array_agg(p_indexes[c]) as indexes, array_agg(p_outcomes[c]) as outcomes,
+                 array_agg(coalesce(p_details -> c::text, '{}')
+                   || case when p_has_state and s.progress is not null and not coalesce(p_details -> c::text, '{}') ? 'progress'
+                        then jsonb_build_object('progress', s.progress) else '{}' end) as details
+          from unnest(v_closed) c
+          left join lateral (
+            select a.progress from {{schema}}.attempt_state a
+            where p_has_state and a.job_id = p_job_ids[c] and a.run_lease = p_run_leases[c] offset 0) s on true
+          where p_outcomes[c] <> 'completed') d;
+  end if;
+  if p_has_state then
+    delete from {{schema}}.attempt_state s
+    where s.ctid = any (array(
+      select a.ctid from unnest(v_closed) c
+      cross join lateral (select a.ctid from {{schema}}.attempt_state a
+                          where a.job_id = p_job_ids[c] and a.run_lease = p_run_leases[c] for update) a));
+  end if;
+end $$;
+{{/segments}}
+
+-- Ends many attempts in one statement. Answers one row per item: closed (by this call), repeated (by an earlier try of this
+-- same flush, whose answer was lost) or stale (anything else: the winner is not touched). p_closer is the flush's own id, the
+-- same over its retries; p_details holds, under an item's ordinal, its error, progress and delay_ms.
+create or replace function {{schema}}.close_attempts(
+  p_closer bigint, p_slots integer[], p_batch_ids bigint[], p_indexes integer[], p_job_ids bigint[], p_run_leases bigint[],
+  p_receipts bigint[], p_outcomes {{schema}}.outcome[], p_details jsonb, p_has_state boolean)
+returns table (ord integer, answer text)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+set enable_nestloop = off
+set enable_mergejoin = off
+set max_parallel_workers_per_gather = 0
+as $$
+#variable_conflict use_column
+declare
+  v_slot        integer;
+  v_fingerprint integer;
+begin
+  perform {{schema}}.require_read_committed();
+  select m.fingerprint into v_fingerprint from {{schema}}.meta m;
+  if exists (select from unnest(p_outcomes) o where o is null or o in ('rescued', 'materialized')) then
+    raise exception using errcode = '22023', message = 'outcomes: not an outcome that a worker may report';
+  end if;
+  for v_slot in select distinct s & 255 from unnest(p_slots) s order by 1 loop
+    case v_slot
+      {{#segments}}
+      when {{segment}} then
+        return query select * from {{schema}}.close_{{segment}}(v_fingerprint, p_closer, p_slots, p_batch_ids, p_indexes, p_job_ids,
+          p_run_leases, p_receipts, p_outcomes, p_details, p_has_state);
+      {{/segments}}
+    end case;
+  end loop;
+end $$;
+
+-- Ends one attempt under its lock, taken in the try form: busy means that a finalization is in flight, whose end decides.
+create or replace function {{schema}}.settle_attempt(
+  p_closer bigint, p_slot integer, p_batch_id bigint, p_index integer, p_job_id bigint, p_run_lease bigint, p_receipt bigint,
+  p_outcome {{schema}}.outcome, p_detail jsonb)
+returns text
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform {{schema}}.require_read_committed();
+  if not pg_try_advisory_xact_lock(hashtextextended({{key attempt}} || p_job_id || '/' || p_run_lease, 0)) then
+    return 'busy';
+  end if;
+  return (select c.answer from {{schema}}.close_attempts(p_closer, array[p_slot], array[p_batch_id], array[p_index],
+    array[p_job_id], array[p_run_lease], array[p_receipt], array[p_outcome], jsonb_build_object('1', coalesce(p_detail, '{}')), true) c);
+end $$;

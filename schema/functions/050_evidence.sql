@@ -1,0 +1,57 @@
+-- What the database knows of attempts whose handlers have just exited. Nothing is changed; 'unknown' (its evidence is gone)
+-- is never 'open'.
+
+{{#segments}}
+create or replace function {{schema}}.evidence_{{segment}}(
+  p_fingerprint integer, p_slots integer[], p_batch_ids bigint[], p_indexes integer[], p_job_ids bigint[], p_run_leases bigint[],
+  p_receipts bigint[])
+returns table (ord integer, status text, outcome text, closed_at timestamptz, closed_xid xid8, age_ms bigint)
+language plpgsql volatile as $$
+#variable_conflict use_column
+begin
+  return query
+    select i.ord::integer,
+           case when b.batch_id is null then 'unknown'
+                when i.slot >> 12 <> p_fingerprint or b.job_ids[i.idx] is distinct from i.job_id
+                  or b.run_leases[i.idx] is distinct from i.run_lease or b.receipt_base + i.idx <> i.receipt then 'superseded'
+                when c.batch_id is null then 'open'
+                else 'closed' end,
+           c.outcome::text, c.closed_at, c.xid,
+           (extract(epoch from clock_timestamp() - coalesce(s.heartbeat_at, b.claimed_at)) * 1000)::bigint
+    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
+      as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
+    left join lateral (select b.* from {{schema}}.claim_batches_{{segment}} b where b.batch_id = i.batch_id offset 0) b on true
+    left join lateral (select c.* from {{schema}}.closures_{{segment}} c
+                       where c.batch_id = i.batch_id and c.batch_index = i.idx offset 0) c on true
+    left join lateral (select s.heartbeat_at from {{schema}}.attempt_state s
+                       where s.job_id = i.job_id and s.run_lease = i.run_lease offset 0) s on true
+    where i.slot & 255 = {{segment}};
+end $$;
+{{/segments}}
+
+create or replace function {{schema}}.attempt_evidence(
+  p_slots integer[], p_batch_ids bigint[], p_indexes integer[], p_job_ids bigint[], p_run_leases bigint[], p_receipts bigint[])
+returns table (ord integer, status text, outcome text, closed_at timestamptz, closed_xid xid8, age_ms bigint)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  v_slot        integer;
+  v_fingerprint integer;
+begin
+  perform {{schema}}.require_read_committed();
+  select m.fingerprint into v_fingerprint from {{schema}}.meta m;
+  for v_slot in select distinct s & 255 from unnest(p_slots) s order by 1 loop
+    case v_slot
+      {{#segments}}
+      when {{segment}} then
+        return query select * from {{schema}}.evidence_{{segment}}(v_fingerprint, p_slots, p_batch_ids, p_indexes, p_job_ids,
+          p_run_leases, p_receipts);
+      {{/segments}}
+    end case;
+  end loop;
+end $$;

@@ -1,0 +1,147 @@
+-- Beats. One statement for all attempts of a runtime that are older than a beat, and one for the runtime itself.
+
+-- Answers the attempts that are no longer the runtime's. A beat touches only rows that it can lock at once: a finalization in
+-- flight holds its row, and one hung caller must not stop everybody's beats.
+{{#segments}}
+create or replace function {{schema}}.heartbeat_{{segment}}(
+  p_fingerprint integer, p_slots integer[], p_batch_ids bigint[], p_indexes integer[], p_job_ids bigint[], p_run_leases bigint[],
+  p_receipts bigint[], p_progress jsonb)
+returns table (ord integer, outcome text)
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  v_lost integer[];
+  v_now  timestamptz := clock_timestamp();
+begin
+  select coalesce(array_agg(i.ord::integer), '{}') into v_lost
+  from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
+    as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
+  left join lateral (
+    select b.batch_id from {{schema}}.claim_batches_{{segment}} b
+    where i.slot >> 12 = p_fingerprint and b.batch_id = i.batch_id and b.job_ids[i.idx] = i.job_id
+      and b.run_leases[i.idx] = i.run_lease and b.receipt_base + i.idx = i.receipt offset 0) b on true
+  left join lateral (
+    select c.batch_id from {{schema}}.closures_{{segment}} c
+    where c.batch_id = b.batch_id and c.batch_index = i.idx offset 0) c on true
+  where i.slot & 255 = {{segment}} and (b.batch_id is null or c.batch_id is not null);
+
+  with live as materialized (
+    select i.ord, i.slot, i.batch_id, i.idx, i.job_id, i.run_lease
+    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases) with ordinality
+      as i(slot, batch_id, idx, job_id, run_lease, ord)
+    where i.slot & 255 = {{segment}} and not i.ord = any (v_lost)
+  ), held as materialized (
+    select s.job_id, s.run_lease, l.ord
+    from live l cross join lateral (
+      select a.job_id, a.run_lease from {{schema}}.attempt_state a
+      where a.job_id = l.job_id and a.run_lease = l.run_lease for update skip locked) s
+  ), moved as (
+    update {{schema}}.attempt_state s
+    set heartbeat_at = v_now, progress = coalesce(p_progress -> h.ord::text, s.progress)
+    from held h where s.job_id = h.job_id and s.run_lease = h.run_lease
+    returning s.job_id
+  )
+  insert into {{schema}}.attempt_state (job_id, run_lease, claim_slot, batch_id, batch_index, heartbeat_at, progress)
+  select l.job_id, l.run_lease, l.slot, l.batch_id, l.idx, v_now, p_progress -> l.ord::text
+  from live l
+  where not exists (select from {{schema}}.attempt_state s where s.job_id = l.job_id and s.run_lease = l.run_lease)
+  order by l.job_id, l.run_lease
+  on conflict (job_id, run_lease) do nothing;
+
+  return query
+    select l, c.outcome::text
+    from unnest(v_lost) l
+    left join {{schema}}.closures_{{segment}} c on c.batch_id = p_batch_ids[l] and c.batch_index = p_indexes[l];
+end $$;
+{{/segments}}
+
+create or replace function {{schema}}.heartbeat(
+  p_slots integer[], p_batch_ids bigint[], p_indexes integer[], p_job_ids bigint[], p_run_leases bigint[], p_receipts bigint[],
+  p_progress jsonb)
+returns table (ord integer, outcome text)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  v_slot        integer;
+  v_fingerprint integer;
+begin
+  perform {{schema}}.require_read_committed();
+  select m.fingerprint into v_fingerprint from {{schema}}.meta m;
+  for v_slot in select distinct s & 255 from unnest(p_slots) s order by 1 loop
+    case v_slot
+      {{#segments}}
+      when {{segment}} then
+        return query select * from {{schema}}.heartbeat_{{segment}}(v_fingerprint, p_slots, p_batch_ids, p_indexes, p_job_ids,
+          p_run_leases, p_receipts, p_progress);
+      {{/segments}}
+    end case;
+  end loop;
+end $$;
+
+-- Registers a runtime and returns its id; with an id, renews its row (and restores it after somebody swept it).
+create or replace function {{schema}}.beat_runtime(p_runtime_id bigint, p_name text, p_contract integer, p_capabilities jsonb)
+returns bigint
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_id bigint := coalesce(p_runtime_id, nextval({{schema_text runtime_ids}}));
+begin
+  insert into {{schema}}.runtimes as r (runtime_id, name, contract, capabilities)
+  values (v_id, p_name, p_contract, p_capabilities)
+  on conflict (runtime_id) do update
+  set beat_at = clock_timestamp(), capabilities = excluded.capabilities;
+  return v_id;
+end $$;
+
+create or replace function {{schema}}.retire_runtime(p_runtime_id bigint) returns void
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$ delete from {{schema}}.runtimes r where r.runtime_id = p_runtime_id $$;
+
+-- Whether this database is the one that the installation was made for. A copy inside one cluster, or a database that kept its
+-- transaction ids (pg_upgrade), is adopted under a new installation id, so that tokens of the original never match here. A
+-- database whose stored transaction ids lie ahead of the server's own is refused: its cursors would hide new work.
+create or replace function {{schema}}.adopt_database() returns text
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_meta   record;
+  v_here   record;
+  v_ahead  boolean;
+  v_id     uuid := gen_random_uuid();
+begin
+  perform {{schema}}.require_read_committed();
+  select c.system_identifier, d.oid as database_oid into v_here
+  from pg_control_system() c, pg_database d where d.datname = current_database();
+  select m.* into v_meta from {{schema}}.meta m;
+  if v_meta.system_identifier = v_here.system_identifier and v_meta.database_oid = v_here.database_oid then
+    return 'ours';
+  end if;
+  select m.* into v_meta from {{schema}}.meta m for update;
+  if v_meta.system_identifier = v_here.system_identifier and v_meta.database_oid = v_here.database_oid then
+    return 'ours';
+  end if;
+  if v_meta.system_identifier <> v_here.system_identifier then
+    select coalesce(bool_or(s.newest >= pg_snapshot_xmax(pg_current_snapshot())), false) into v_ahead
+    from (
+      {{#segments union all}}
+      select greatest((select max(cursor_xid::text::numeric) from {{schema}}.claim_batches_{{segment}}),
+                      (select max(xid::text::numeric) from {{schema}}.ready_entries_{{segment}}))::text::xid8 as newest
+      {{/segments}}
+    ) s;
+    if v_ahead then
+      return 'refused';
+    end if;
+  end if;
+  update {{schema}}.meta m
+  set installation_id = v_id, fingerprint = (hashtextextended(v_id::text, 0) & 524287)::integer,
+      system_identifier = v_here.system_identifier, database_oid = v_here.database_oid;
+  return 'adopted';
+end $$;
