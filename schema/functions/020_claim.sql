@@ -92,10 +92,11 @@ begin
       v_low_xid := v_high;
       v_low_seq := 9223372036854775807;
     end loop;
-    -- Whatever is in progress below the cursor may still commit entries behind it.
+    -- Whatever is in progress below the cursor may still commit entries behind it. This transaction's own id, drawn in an
+    -- earlier lane of the same call, is in no snapshot's list, and it may enqueue after its claim.
     select v_next_x || coalesce(array_agg(s.x order by s.x), '{}'), v_next_s || coalesce(array_agg(0::bigint), '{}')
     into v_next_x, v_next_s
-    from pg_snapshot_xip(v_snapshot) as s(x)
+    from (select pg_snapshot_xip(v_snapshot) union all select pg_current_xact_id_if_assigned()) as s(x)
     where s.x < v_cur_xid and not s.x = any (v_next_x);
   end if;
   if v_have = 0 then
@@ -131,6 +132,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off

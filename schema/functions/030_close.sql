@@ -2,6 +2,7 @@
 -- item's: once a segment was pruned and reused, the closure's key alone is free again.
 -- Plans here must not depend on statistics (a plan made while a segment was empty lives for hours): tables are reached by
 -- LATERAL … OFFSET 0, which stays one index probe per key, and what remains to be joined are arrays, which are hashed.
+-- A batch's arrays are fetched once per call (array || '{}' is the fetched copy), not once for each of its items.
 
 -- Where a job goes when its attempt ended without success: aside, to run again, or to the terminal jobs. One row per item
 -- that has just been closed by the caller of this function. Every path to another run passes this one exhaustion check.
@@ -14,9 +15,13 @@ declare
   v_now timestamptz := clock_timestamp();
   v_released bigint[];
 begin
-  with item as materialized (
+  with asked as materialized (
+    select i.batch_id, array_agg(i.idx) as idxs, array_agg(i.outcome) as outcomes, array_agg(i.detail) as details
+    from unnest(p_batch_ids, p_indexes, p_outcomes, p_details) as i(batch_id, idx, outcome, detail)
+    group by i.batch_id
+  ), item as materialized (
     select e.job_id, e.queue, e.priority, e.kind, e.args, e.created_at, e.run_lease + 1 as run_lease, e.max_attempts,
-           e.attempt + 1 as attempt, i.outcome, coalesce(i.detail, '{}') as detail,
+           i.outcome, coalesce(i.detail, '{}') as detail,
            -- snoozed and released attempts do not count
            case when i.outcome in ('snoozed', 'released') then e.attempt else e.attempt + 1 end as counted,
            i.outcome in ('failed', 'cancelled', 'discarded')
@@ -26,14 +31,18 @@ begin
              case when jsonb_array_length(coalesce(e.errors, '[]')) >= 20 then e.errors - 0 else coalesce(e.errors, '[]') end
              || jsonb_build_array(jsonb_build_object('attempt', e.attempt + 1, 'run_lease', e.run_lease + 1, 'at', v_now,
                                                      'outcome', i.outcome, 'error', i.detail -> 'error'))
-           else e.errors end as errors
-    from unnest(p_batch_ids, p_indexes, p_outcomes, p_details) as i(batch_id, idx, outcome, detail)
+           else e.errors end as errors,
+           case when i.outcome = 'rescued' then  -- nobody chose a pause: it doubles from zero
+             least(3600000, (power(2, least(e.attempt, 12)) - 1) * 1000)::bigint
+           else coalesce((i.detail ->> 'delay_ms')::bigint, 0) end as delay_ms
+    from asked a
     cross join lateral (
-      select b.queue, b.priority, b.xids[i.idx] as xid, b.seqs[i.idx] as seq
-      from {{schema}}.claim_batches_{{segment}} b where b.batch_id = i.batch_id offset 0) b
+      select c.queue, c.priority, c.xids || '{}' as xids, c.seqs || '{}' as seqs
+      from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b
+    cross join lateral unnest(a.idxs, a.outcomes, a.details) as i(idx, outcome, detail)
     cross join lateral (
       select r.* from {{schema}}.ready_entries_{{segment}} r
-      where r.queue = b.queue and r.priority = b.priority and r.xid = b.xid and r.seq = b.seq offset 0) e
+      where r.queue = b.queue and r.priority = b.priority and r.xid = b.xids[i.idx] and r.seq = b.seqs[i.idx] offset 0) e
   ), ended as (
     insert into {{schema}}.terminal_jobs
       (job_id, queue, priority, state, run_lease, attempt, max_attempts, kind, args, progress, errors, created_at, finalized_at)
@@ -45,7 +54,7 @@ begin
     insert into {{schema}}.deferred_jobs
       (job_id, queue, priority, state, run_at, run_lease, attempt, max_attempts, kind, args, progress, errors, created_at)
     select job_id, queue, priority, case outcome when 'snoozed' then 'snoozed' else 'retryable' end,
-           v_now + coalesce((detail ->> 'delay_ms')::bigint, 0) * interval '1 millisecond',
+           v_now + delay_ms * interval '1 millisecond',
            run_lease, counted, max_attempts, kind, args, progress, errors, created_at
     from item where not ended
     on conflict (job_id) do nothing
@@ -64,49 +73,61 @@ returns table (ord integer, answer text)
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
-  v_closed integer[];
+  v_ords    integer[];
+  v_taken   bigint[];
+  v_idxs    integer[];
+  v_is      boolean[];
+  v_closed  integer[];
+  v_rows    tid[];
 begin
   with asked as materialized (
-    select i.ord::integer, i.batch_id, i.idx, i.job_id, i.run_lease, i.receipt, i.outcome
-    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts, p_outcomes) with ordinality
-      as i(slot, batch_id, idx, job_id, run_lease, receipt, outcome, ord)
+    select i.batch_id, array_agg(i.ord::integer) as ords, array_agg(i.idx) as idxs, array_agg(i.job_id) as job_ids,
+           array_agg(i.run_lease) as run_leases, array_agg(i.receipt) as receipts
+    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
+      as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
     where i.slot & 255 = {{segment}} and i.slot >> 12 = p_fingerprint
-  ), taken as materialized (  -- unfolded once per batch: subscripts would fetch a batch's arrays again for each of its items
-    select b.batch_id, b.receipt_base, t.job_id, t.run_lease, t.idx
-    from (select distinct batch_id from asked) a
-    cross join lateral (select c.* from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b
-    cross join lateral unnest(b.job_ids, b.run_leases) with ordinality as t(job_id, run_lease, idx)
+    group by i.batch_id
+  ), matched as materialized (
+    select x.ord, a.batch_id, x.idx, x.job_id, x.run_lease
+    from asked a
+    cross join lateral (
+      select c.receipt_base, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases
+      from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b
+    cross join lateral unnest(a.ords, a.idxs, a.job_ids, a.run_leases, a.receipts) as x(ord, idx, job_id, run_lease, receipt)
+    where b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease and b.receipt_base + x.idx = x.receipt
   ), inserted as (
     insert into {{schema}}.closures_{{segment}} (batch_id, batch_index, outcome, closed_at, xid, closer, progress)
-    select a.batch_id, a.idx, a.outcome, clock_timestamp(), pg_current_xact_id(), p_closer,
-           coalesce(p_details -> a.ord::text -> 'progress',
+    select m.batch_id, m.idx, p_outcomes[m.ord], clock_timestamp(), pg_current_xact_id(), p_closer,
+           coalesce(p_details -> m.ord::text -> 'progress',
              case when p_has_state then (select s.progress from {{schema}}.attempt_state s
-                                         where s.job_id = a.job_id and s.run_lease = a.run_lease) end)
-    from asked a
-    join taken t on t.batch_id = a.batch_id and t.idx = a.idx and t.job_id = a.job_id and t.run_lease = a.run_lease
-      and t.receipt_base + t.idx = a.receipt
-    order by a.batch_id, a.idx
+                                         where s.job_id = m.job_id and s.run_lease = m.run_lease) end)
+    from matched m
+    order by m.batch_id, m.idx
     on conflict (batch_id, batch_index) do nothing
-    returning batch_id, batch_index
+    returning batch_id, batch_index, outcome
   )
-  select array_agg(a.ord order by a.ord) into v_closed
-  from inserted i join asked a on a.batch_id = i.batch_id and a.idx = i.batch_index;
-  v_closed := coalesce(v_closed, '{}');
+  select array_agg(m.ord), array_agg(m.batch_id), array_agg(m.idx), array_agg(i.batch_id is not null),
+         coalesce(array_agg(m.ord order by m.ord) filter (where i.batch_id is not null), '{}')
+  into v_ords, v_taken, v_idxs, v_is, v_closed
+  from matched m
+  left join inserted i on i.batch_id = m.batch_id and i.batch_index = m.idx and i.outcome = p_outcomes[m.ord];
 
   return query select c, 'closed'::text from unnest(v_closed) c;
   -- What this statement did not insert is classified by another one: the first cannot see the row that it met.
-  return query
-    select i.ord::integer, case when c.closer = p_closer and c.outcome is not null then 'repeated' else 'stale' end
-    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
-      as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
-    left join lateral (
-      select b.batch_id from {{schema}}.claim_batches_{{segment}} b
-      where i.slot >> 12 = p_fingerprint and b.batch_id = i.batch_id and b.job_ids[i.idx] = i.job_id
-        and b.run_leases[i.idx] = i.run_lease and b.receipt_base + i.idx = i.receipt offset 0) b on true
-    left join lateral (
-      select c.closer, c.outcome from {{schema}}.closures_{{segment}} c
-      where c.batch_id = b.batch_id and c.batch_index = i.idx offset 0) c on true
-    where i.slot & 255 = {{segment}} and not i.ord = any (v_closed);
+  if cardinality(v_closed) < (select count(*) from unnest(p_slots) s where s & 255 = {{segment}}) then
+    return query
+      select i.ord::integer, case when met.closer = p_closer then 'repeated' else 'stale' end
+      from unnest(p_slots) with ordinality as i(slot, ord)
+      left join unnest(v_closed) as done(ord) on done.ord = i.ord
+      left join (
+        select m.ord, c.closer
+        from unnest(v_ords, v_taken, v_idxs, v_is) as m(ord, batch_id, idx, is_closed)
+        cross join lateral (
+          select c.closer from {{schema}}.closures_{{segment}} c
+          where c.batch_id = m.batch_id and c.batch_index = m.idx offset 0) c
+        where not m.is_closed) met on met.ord = i.ord
+      where i.slot & 255 = {{segment}} and done.ord is null;
+  end if;
 
   if exists (select from unnest(v_closed) c where p_outcomes[c] <> 'completed') then
     perform {{schema}}.dispose_{{segment}}(d.batch_ids, d.indexes, d.outcomes, d.details)
@@ -120,12 +141,12 @@ begin
             where p_has_state and a.job_id = p_job_ids[c] and a.run_lease = p_run_leases[c] offset 0) s on true
           where p_outcomes[c] <> 'completed') d;
   end if;
-  if p_has_state then
-    delete from {{schema}}.attempt_state s
-    where s.ctid = any (array(
+  if p_has_state then  -- two statements: a row that a beat moved in between is found where it is now
+    v_rows := array(
       select a.ctid from unnest(v_closed) c
       cross join lateral (select a.ctid from {{schema}}.attempt_state a
-                          where a.job_id = p_job_ids[c] and a.run_lease = p_run_leases[c] for update) a));
+                          where a.job_id = p_job_ids[c] and a.run_lease = p_run_leases[c] for update) a);
+    delete from {{schema}}.attempt_state s where s.ctid = any (v_rows);
   end if;
 end $$;
 {{/segments}}
@@ -142,6 +163,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
 set enable_nestloop = off
 set enable_mergejoin = off
 set max_parallel_workers_per_gather = 0
@@ -153,7 +175,8 @@ declare
 begin
   perform {{schema}}.require_read_committed();
   select m.fingerprint into v_fingerprint from {{schema}}.meta m;
-  if exists (select from unnest(p_outcomes) o where o is null or o in ('rescued', 'materialized')) then
+  if exists (select from unnest(p_outcomes) o
+             where o is null or o in ('rescued', 'materialized', 'gated', 'dead_lettered')) then
     raise exception using errcode = '22023', message = 'outcomes: not an outcome that a worker may report';
   end if;
   for v_slot in select distinct s & 255 from unnest(p_slots) s order by 1 loop

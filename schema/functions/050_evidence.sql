@@ -10,22 +10,33 @@ language plpgsql volatile as $$
 #variable_conflict use_column
 begin
   return query
-    select i.ord::integer,
+    with asked as materialized (
+      select i.batch_id, array_agg(i.ord::integer) as ords, array_agg(i.slot) as slots, array_agg(i.idx) as idxs,
+             array_agg(i.job_id) as job_ids, array_agg(i.run_lease) as run_leases, array_agg(i.receipt) as receipts
+      from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
+        as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
+      where i.slot & 255 = {{segment}}
+      group by i.batch_id
+    )
+    select i.ord,
            case when b.batch_id is null then 'unknown'
                 when i.slot >> 12 <> p_fingerprint or b.job_ids[i.idx] is distinct from i.job_id
-                  or b.run_leases[i.idx] is distinct from i.run_lease or b.receipt_base + i.idx <> i.receipt then 'superseded'
+                  or b.run_leases[i.idx] is distinct from i.run_lease or b.receipt_base + i.idx is distinct from i.receipt
+                then 'superseded'
                 when c.batch_id is null then 'open'
                 else 'closed' end,
            c.outcome::text, c.closed_at, c.xid,
            (extract(epoch from clock_timestamp() - coalesce(s.heartbeat_at, b.claimed_at)) * 1000)::bigint
-    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
-      as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
-    left join lateral (select b.* from {{schema}}.claim_batches_{{segment}} b where b.batch_id = i.batch_id offset 0) b on true
+    from asked a
+    left join lateral (
+      select c.batch_id, c.receipt_base, c.claimed_at, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases
+      from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b on true
+    cross join lateral unnest(a.ords, a.slots, a.idxs, a.job_ids, a.run_leases, a.receipts)
+      as i(ord, slot, idx, job_id, run_lease, receipt)
     left join lateral (select c.* from {{schema}}.closures_{{segment}} c
-                       where c.batch_id = i.batch_id and c.batch_index = i.idx offset 0) c on true
+                       where c.batch_id = a.batch_id and c.batch_index = i.idx offset 0) c on true
     left join lateral (select s.heartbeat_at from {{schema}}.attempt_state s
-                       where s.job_id = i.job_id and s.run_lease = i.run_lease offset 0) s on true
-    where i.slot & 255 = {{segment}};
+                       where s.job_id = i.job_id and s.run_lease = i.run_lease offset 0) s on true;
 end $$;
 {{/segments}}
 
@@ -37,6 +48,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
 as $$
 #variable_conflict use_column
 declare

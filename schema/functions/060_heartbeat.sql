@@ -10,26 +10,37 @@ returns table (ord integer, outcome text)
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
+  v_live integer[];
   v_lost integer[];
   v_now  timestamptz := clock_timestamp();
 begin
-  select coalesce(array_agg(i.ord::integer), '{}') into v_lost
-  from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
-    as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
+  with asked as materialized (
+    select i.batch_id, array_agg(i.ord::integer) as ords, array_agg(i.idx) as idxs, array_agg(i.job_id) as job_ids,
+           array_agg(i.run_lease) as run_leases, array_agg(i.receipt) as receipts
+    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
+      as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
+    where i.slot & 255 = {{segment}} and i.slot >> 12 = p_fingerprint
+    group by i.batch_id
+  )
+  select coalesce(array_agg(x.ord), '{}') into v_live
+  from asked a
+  cross join lateral (
+    select c.receipt_base, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases
+    from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b
+  cross join lateral unnest(a.ords, a.idxs, a.job_ids, a.run_leases, a.receipts) as x(ord, idx, job_id, run_lease, receipt)
   left join lateral (
-    select b.batch_id from {{schema}}.claim_batches_{{segment}} b
-    where i.slot >> 12 = p_fingerprint and b.batch_id = i.batch_id and b.job_ids[i.idx] = i.job_id
-      and b.run_leases[i.idx] = i.run_lease and b.receipt_base + i.idx = i.receipt offset 0) b on true
-  left join lateral (
-    select c.batch_id from {{schema}}.closures_{{segment}} c
-    where c.batch_id = b.batch_id and c.batch_index = i.idx offset 0) c on true
-  where i.slot & 255 = {{segment}} and (b.batch_id is null or c.batch_id is not null);
+    select true as found from {{schema}}.closures_{{segment}} c
+    where c.batch_id = a.batch_id and c.batch_index = x.idx offset 0) c on true
+  where b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease and b.receipt_base + x.idx = x.receipt
+    and c.found is null;
+  v_lost := array(
+    select i.ord::integer from unnest(p_slots) with ordinality as i(slot, ord) where i.slot & 255 = {{segment}}
+    except select unnest(v_live));
 
   with live as materialized (
-    select i.ord, i.slot, i.batch_id, i.idx, i.job_id, i.run_lease
-    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases) with ordinality
-      as i(slot, batch_id, idx, job_id, run_lease, ord)
-    where i.slot & 255 = {{segment}} and not i.ord = any (v_lost)
+    select l.ord, p_slots[l.ord] as slot, p_batch_ids[l.ord] as batch_id, p_indexes[l.ord] as idx, p_job_ids[l.ord] as job_id,
+           p_run_leases[l.ord] as run_lease
+    from unnest(v_live) as l(ord)
   ), held as materialized (
     select s.job_id, s.run_lease, l.ord
     from live l cross join lateral (
@@ -51,7 +62,9 @@ begin
   return query
     select l, c.outcome::text
     from unnest(v_lost) l
-    left join {{schema}}.closures_{{segment}} c on c.batch_id = p_batch_ids[l] and c.batch_index = p_indexes[l];
+    left join lateral (
+      select c.outcome from {{schema}}.closures_{{segment}} c
+      where c.batch_id = p_batch_ids[l] and c.batch_index = p_indexes[l] offset 0) c on true;
 end $$;
 {{/segments}}
 
@@ -64,6 +77,9 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare

@@ -9,11 +9,12 @@ language sql volatile as $$ select pg_try_advisory_xact_lock(hashtextextended({{
 create or replace function {{schema}}.promote_{{segment}}(p_job_ids bigint[], p_limit integer) returns text[]
 language plpgsql volatile as $$
 declare
+  v_now    timestamptz := clock_timestamp();  -- a volatile call in the condition would walk the whole index
   v_queues text[];
 begin
   with due as materialized (
     select d.job_id from {{schema}}.deferred_jobs d
-    where p_job_ids is null and d.run_at <= clock_timestamp()
+    where p_job_ids is null and d.run_at <= v_now
     order by d.run_at, d.job_id limit p_limit
     for update skip locked
   ), named as materialized (
@@ -37,8 +38,16 @@ begin
 end $$;
 {{/segments}}
 
+-- Its callers' settings are not all made for its joins, so it has its own: one index probe per job.
 create or replace function {{schema}}.promote_jobs(p_job_ids bigint[], p_limit integer) returns integer
-language plpgsql volatile as $$
+language plpgsql volatile
+set plan_cache_mode = force_generic_plan
+set enable_nestloop = on
+set enable_seqscan = off
+set enable_memoize = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
 declare
   v_slot   integer := {{schema}}.hold_current_segment();
   v_queues text[];
@@ -59,14 +68,17 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
 as $$
+declare
+  v_now timestamptz := clock_timestamp();
 begin
   perform {{schema}}.require_read_committed();
   if not {{schema}}.lead() then
     return;
   end if;
   promoted := 0;
-  if exists (select from {{schema}}.deferred_jobs d where d.run_at <= clock_timestamp()) then
+  if exists (select from {{schema}}.deferred_jobs d where d.run_at <= v_now) then
     promoted := {{schema}}.promote_jobs(null, p_limit);
   end if;
   select greatest(0, ceil(extract(epoch from d.run_at - clock_timestamp()) * 1000))::bigint into next_due_ms
@@ -74,70 +86,78 @@ begin
 end $$;
 
 -- Ends attempts that nobody beats for, or that passed their deadline. An attempt whose lock somebody holds is in the middle of
--- a finalization and is left alone. The crash counts as an attempt; the pause before the next one doubles from zero.
+-- a finalization and is left alone. The crash counts as an attempt.
+-- Every attempt is looked at once, when its claim reaches the staleness: by then it is closed, or has an attempt_state row (and
+-- is found by that row from then on), or is rescued here. The mark moves over what was looked at, so neither settled history
+-- nor a long attempt in the middle of it is walked again.
 {{#segments}}
 create or replace function {{schema}}.rescue_{{segment}}(p_staleness interval, p_limit integer, p_from bigint, out rescued integer, out done_to bigint)
 language plpgsql volatile as $$
 declare
   v_now    timestamptz := clock_timestamp();
-  v_open   record;
+  v_stale  timestamptz := v_now - p_staleness;
+  v_first  bigint;
   v_ids    bigint[];
   v_idx    integer[];
+  v_jobs   bigint[];
+  v_leases bigint[];
+  v_detail jsonb[];
 begin
-  rescued := 0;
-  -- Settled history is not walked again: the mark moves over old batches whose items are all closed.
-  select coalesce(min(o.batch_id) - 1, max(o.last_id)) into done_to
-  from (
-    select case when exists (
-             select from generate_series(1, b.n) i
-             where not exists (select from {{schema}}.closures_{{segment}} c where c.batch_id = b.batch_id and c.batch_index = i))
-           then b.batch_id end as batch_id, b.batch_id as last_id
-    from {{schema}}.claim_batches_{{segment}} b
-    where b.batch_id > p_from and b.claimed_at < v_now - 2 * p_staleness
-  ) o;
-  done_to := coalesce(done_to, p_from);
+  select coalesce(max(b.batch_id), p_from) into done_to
+  from {{schema}}.claim_batches_{{segment}} b where b.batch_id > p_from and b.claimed_at < v_stale;
 
-  with stale as materialized (
-    select b.batch_id, i.idx, t.job_id, t.run_lease
+  with unbeaten as materialized (
+    select b.batch_id, t.idx::integer, t.job_id, t.run_lease
     from {{schema}}.claim_batches_{{segment}} b
-    cross join lateral unnest(b.job_ids, b.run_leases) with ordinality as t(job_id, run_lease, ord)
-    cross join lateral (select t.ord::integer as idx) i
-    left join {{schema}}.attempt_state s on s.job_id = t.job_id and s.run_lease = t.run_lease
-    where b.batch_id > done_to and (b.claimed_at < v_now - p_staleness or b.deadline_at < v_now)
-      and (coalesce(s.heartbeat_at, b.claimed_at) < v_now - p_staleness or b.deadline_at < v_now)
-      and not exists (select from {{schema}}.closures_{{segment}} c where c.batch_id = b.batch_id and c.batch_index = i.idx)
-    order by b.batch_id, i.idx limit p_limit
+    cross join lateral unnest(b.job_ids, b.run_leases) with ordinality as t(job_id, run_lease, idx)
+    left join lateral (
+      select true as found from {{schema}}.closures_{{segment}} c
+      where c.batch_id = b.batch_id and c.batch_index = t.idx offset 0) c on true
+    left join lateral (
+      select true as found from {{schema}}.attempt_state s
+      where s.job_id = t.job_id and s.run_lease = t.run_lease offset 0) s on true
+    where b.batch_id > p_from and (b.claimed_at < v_stale or b.deadline_at < v_now) and c.found is null and s.found is null
+  ), beaten as materialized (
+    select s.batch_id, s.batch_index, s.job_id, s.run_lease, s.progress
+    from {{schema}}.attempt_state s
+    cross join lateral (
+      select b.deadline_at from {{schema}}.claim_batches_{{segment}} b where b.batch_id = s.batch_id offset 0) b
+    left join lateral (
+      select true as found from {{schema}}.closures_{{segment}} c
+      where c.batch_id = s.batch_id and c.batch_index = s.batch_index offset 0) c on true
+    where s.claim_slot & 255 = {{segment}} and (s.heartbeat_at < v_stale or b.deadline_at < v_now) and c.found is null
   ), held as materialized (
-    select s.batch_id, s.idx from stale s
-    where pg_try_advisory_xact_lock(hashtextextended({{key attempt}} || s.job_id || '/' || s.run_lease, 0))
+    select o.* from (
+      select u.batch_id, u.idx, u.job_id, u.run_lease, null::jsonb as progress from unbeaten u
+      union all select * from beaten
+      order by 1, 2 offset 0) o
+    where pg_try_advisory_xact_lock(hashtextextended({{key attempt}} || o.job_id || '/' || o.run_lease, 0))
+    limit p_limit
   ), closed as (
-    insert into {{schema}}.closures_{{segment}} (batch_id, batch_index, outcome, closed_at, xid)
-    select h.batch_id, h.idx, 'rescued', v_now, pg_current_xact_id() from held h order by h.batch_id, h.idx
+    insert into {{schema}}.closures_{{segment}} (batch_id, batch_index, outcome, closed_at, xid, progress)
+    select h.batch_id, h.idx, 'rescued', v_now, pg_current_xact_id(), h.progress from held h order by h.batch_id, h.idx
     on conflict (batch_id, batch_index) do nothing
     returning batch_id, batch_index
+  ), ended as materialized (
+    select h.* from closed c join held h on h.batch_id = c.batch_id and h.idx = c.batch_index
   )
-  select array_agg(c.batch_id), array_agg(c.batch_index) into v_ids, v_idx from closed c;
-  if v_ids is null then
+  select array_agg(e.batch_id), array_agg(e.idx), array_agg(e.job_id), array_agg(e.run_lease),
+         array_agg(jsonb_build_object(
+             'error', jsonb_build_object('name', 'AttemptAbandoned', 'message', 'no heartbeat within the staleness, or past the deadline'))
+           || case when e.progress is null then '{}' else jsonb_build_object('progress', e.progress) end),
+         (select min(u.batch_id) from unbeaten u
+          where not exists (select from ended e where e.batch_id = u.batch_id and e.idx = u.idx))
+  into v_ids, v_idx, v_jobs, v_leases, v_detail, v_first
+  from ended e;
+  done_to := least(done_to, v_first - 1);
+  rescued := coalesce(cardinality(v_ids), 0);
+  if rescued = 0 then
     return;
   end if;
-  rescued := cardinality(v_ids);
-  perform {{schema}}.dispose_{{segment}}(v_ids, v_idx, (select array_agg('rescued'::{{schema}}.outcome) from unnest(v_ids)),
-    (select array_agg(jsonb_build_object(
-       'error', jsonb_build_object('name', 'AttemptAbandoned', 'message', 'no heartbeat within the staleness, or past the deadline'),
-       'delay_ms', least(3600000, (power(2, least(b.entry_attempt, 12)) - 1) * 1000)::bigint)
-       || case when s.progress is null then '{}' else jsonb_build_object('progress', s.progress) end order by u.ord)
-     from unnest(v_ids, v_idx) with ordinality as u(batch_id, idx, ord)
-     join lateral (
-       select b.job_ids[u.idx] as job_id, b.run_leases[u.idx] as run_lease, e.attempt as entry_attempt
-       from {{schema}}.claim_batches_{{segment}} b
-       join {{schema}}.ready_entries_{{segment}} e
-         on e.queue = b.queue and e.priority = b.priority and e.xid = b.xids[u.idx] and e.seq = b.seqs[u.idx]
-       where b.batch_id = u.batch_id) b on true
-     left join {{schema}}.attempt_state s on s.job_id = b.job_id and s.run_lease = b.run_lease));
+  perform {{schema}}.dispose_{{segment}}(v_ids, v_idx, array_fill('rescued'::{{schema}}.outcome, array[rescued]), v_detail);
   delete from {{schema}}.attempt_state s
-  using unnest(v_ids, v_idx) as u(batch_id, idx)
-  join {{schema}}.claim_batches_{{segment}} b on b.batch_id = u.batch_id
-  where s.job_id = b.job_ids[u.idx] and s.run_lease = b.run_leases[u.idx];
+  using unnest(v_jobs, v_leases) as u(job_id, run_lease)
+  where s.job_id = u.job_id and s.run_lease = u.run_lease;
 end $$;
 {{/segments}}
 
@@ -147,6 +167,9 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
   v_segment  record;
@@ -162,7 +185,8 @@ begin
   loop
     case v_segment.slot
       {{#segments}}
-      when {{segment}} then select * into v_answer from {{schema}}.rescue_{{segment}}(p_staleness, p_limit, v_segment.rescued_to);
+      when {{segment}} then
+        select * into v_answer from {{schema}}.rescue_{{segment}}(p_staleness, p_limit - v_rescued, v_segment.rescued_to);
       {{/segments}}
     end case;
     v_rescued := v_rescued + v_answer.rescued;
@@ -240,8 +264,9 @@ begin
        or exists (select from {{schema}}.ready_entries_{{segment}} r
                   where r.queue = l.queue and r.priority = l.priority and (r.xid, r.seq) > (b.cursor_xid, b.cursor_seq))
        or exists (select from unnest(b.pending_xids, b.pending_seqs) as p(xid, seq)
-                  join {{schema}}.ready_entries_{{segment}} r
-                    on r.queue = l.queue and r.priority = l.priority and r.xid = p.xid and r.seq > p.seq));
+                  cross join lateral (
+                    select from {{schema}}.ready_entries_{{segment}} r
+                    where r.queue = l.queue and r.priority = l.priority and r.xid = p.xid and r.seq > p.seq limit 1) r));
 end $$;
 {{/segments}}
 
@@ -251,6 +276,9 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
   v_slot     smallint;
@@ -276,7 +304,8 @@ begin
       {{/segments}}
     end case;
     if v_drained then
-      update {{schema}}.segments s set state = 'drained', drained_at = clock_timestamp() where s.slot = v_slot;
+      -- Its claims are all committed now, and the mark may have passed one that committed late: look at all of them again, once.
+      update {{schema}}.segments s set state = 'drained', drained_at = clock_timestamp(), rescued_to = 0 where s.slot = v_slot;
       v_count := v_count + 1;
     end if;
   end loop;
@@ -300,7 +329,8 @@ begin
   if not {{schema}}.is_prunable_{{segment}}(p_keep) then
     return false;
   end if;
-  lock table {{schema}}.ready_entries_{{segment}}, {{schema}}.claim_batches_{{segment}}, {{schema}}.closures_{{segment}}
+  -- in the order in which everybody else comes to them
+  lock table {{schema}}.claim_batches_{{segment}}, {{schema}}.closures_{{segment}}, {{schema}}.ready_entries_{{segment}}
     in access exclusive mode;
   if not {{schema}}.is_prunable_{{segment}}(p_keep) then
     return false;
@@ -315,19 +345,21 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_slot    smallint;
+  v_oldest  record;
   v_pruned  boolean;
 begin
   perform {{schema}}.require_read_committed();
   if not {{schema}}.lead() then
     return null;
   end if;
-  select s.slot into v_slot from {{schema}}.segments s where s.state = 'drained' order by s.generation limit 1;
-  if not found then
+  select s.slot, s.drained_at into v_oldest from {{schema}}.segments s where s.state = 'drained' order by s.generation limit 1;
+  -- Cheap answers first: the proof reads the whole segment, and this is asked at every tick.
+  if not found or v_oldest.drained_at > clock_timestamp() - p_keep
+     or exists (select from {{schema}}.attempt_state a where a.claim_slot & 255 = v_oldest.slot) then
     return null;
   end if;
   perform set_config('lock_timeout', '100ms', true);
-  case v_slot
+  case v_oldest.slot
     {{#segments}}
     when {{segment}} then v_pruned := {{schema}}.prune_{{segment}}(p_keep);
     {{/segments}}
@@ -335,8 +367,8 @@ begin
   if not v_pruned then
     return null;
   end if;
-  update {{schema}}.segments s set state = 'free' where s.slot = v_slot;
-  return v_slot;
+  update {{schema}}.segments s set state = 'free' where s.slot = v_oldest.slot;
+  return v_oldest.slot;
 end $$;
 
 -- Rows that nobody will come back for: the state of attempts that are closed, and runtimes silent for a day.

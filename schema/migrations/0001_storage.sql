@@ -23,7 +23,8 @@ create table {{schema}}.meta (
   schema_version     integer not null,
   minimum_contract   integer not null,
   ring_size          smallint not null check (ring_size between 4 and 64),
-  installation_id    uuid not null,
+  origin_id          uuid not null,      -- never changes: idempotency keys begin with it
+  installation_id    uuid not null,      -- changes when a copy is adopted, so that tokens never match by number
   fingerprint        integer not null check (fingerprint between 0 and 524287),
   system_identifier  bigint not null,
   database_oid       oid not null,
@@ -206,7 +207,7 @@ from generate_series(0, {{ring}} - 1) s;
 select setval({{schema_text segment_cursor}}, {{ring}});
 
 insert into {{schema}}.meta
-  (schema_version, minimum_contract, ring_size, installation_id, fingerprint, system_identifier, database_oid, rendered_hash)
-select 1, 1, {{ring}}, i.id, (hashtextextended(i.id::text, 0) & 524287)::integer, c.system_identifier, d.oid, ''
+  (schema_version, minimum_contract, ring_size, origin_id, installation_id, fingerprint, system_identifier, database_oid, rendered_hash)
+select 1, 1, {{ring}}, i.id, i.id, (hashtextextended(i.id::text, 0) & 524287)::integer, c.system_identifier, d.oid, ''
 from gen_random_uuid() as i(id), pg_control_system() as c, pg_database d
 where d.datname = current_database();

@@ -51,21 +51,25 @@ export const renderSql = (template: string, options: RenderOptions): string => {
       join === undefined ? "" : `${join}\n`
     ) + (end === "" ? "" : `${end}\n`))
   const tag = dollarTag(schema)
-  const text = unfolded
-    .replaceAll("$$", () => tag)
-    .replace(/\{\{(schema|schema_name|channel|ring)\}\}/g, (_, name: string) => {
-      switch (name) {
-        case "schema":
-          return quoted
-        case "schema_name":
-          return quoteLiteral(schema)
-        case "channel":
-          return quoteLiteral(notifyChannel(schema))
-        default:
-          return String(ring)
-      }
-    })
-    .replace(/\{\{schema_text (\w+)\}\}/g, (_, object: string) => quoteLiteral(`${quoted}.${object}`))
-    .replace(/\{\{key (\w+)\}\}/g, (_, purpose: string) => quoteLiteral(lockKeyPrefix(schema, purpose)))
-  return text
+  // In one pass: a schema's name may itself look like a placeholder.
+  return unfolded.replace(/\$\$|\{\{([^{}]*)\}\}/g, (found, placeholder: string | undefined) => {
+    if (placeholder === undefined) return tag
+    const [name, argument] = placeholder.split(" ")
+    switch (name) {
+      case "schema":
+        return quoted
+      case "schema_name":
+        return quoteLiteral(schema)
+      case "channel":
+        return quoteLiteral(notifyChannel(schema))
+      case "ring":
+        return String(ring)
+      case "schema_text":
+        return quoteLiteral(`${quoted}.${argument}`)
+      case "key":
+        return quoteLiteral(lockKeyPrefix(schema, String(argument)))
+      default:
+        throw new Error(`schema/: unknown placeholder ${found}`)
+    }
+  })
 }

@@ -29,7 +29,8 @@ create table {{schema}}.meta (
   schema_version     integer not null,
   minimum_contract   integer not null,
   ring_size          smallint not null check (ring_size between 4 and 64),
-  installation_id    uuid not null,
+  origin_id          uuid not null,      -- never changes: idempotency keys begin with it
+  installation_id    uuid not null,      -- changes when a copy is adopted, so that tokens never match by number
   fingerprint        integer not null check (fingerprint between 0 and 524287),
   system_identifier  bigint not null,
   database_oid       oid not null,
@@ -212,8 +213,8 @@ from generate_series(0, {{ring}} - 1) s;
 select setval({{schema_text segment_cursor}}, {{ring}});
 
 insert into {{schema}}.meta
-  (schema_version, minimum_contract, ring_size, installation_id, fingerprint, system_identifier, database_oid, rendered_hash)
-select 1, 1, {{ring}}, i.id, (hashtextextended(i.id::text, 0) & 524287)::integer, c.system_identifier, d.oid, ''
+  (schema_version, minimum_contract, ring_size, origin_id, installation_id, fingerprint, system_identifier, database_oid, rendered_hash)
+select 1, 1, {{ring}}, i.id, i.id, (hashtextextended(i.id::text, 0) & 524287)::integer, c.system_identifier, d.oid, ''
 from gen_random_uuid() as i(id), pg_control_system() as c, pg_database d
 where d.datname = current_database();
 `
@@ -497,10 +498,11 @@ begin
       v_low_xid := v_high;
       v_low_seq := 9223372036854775807;
     end loop;
-    -- Whatever is in progress below the cursor may still commit entries behind it.
+    -- Whatever is in progress below the cursor may still commit entries behind it. This transaction's own id, drawn in an
+    -- earlier lane of the same call, is in no snapshot's list, and it may enqueue after its claim.
     select v_next_x || coalesce(array_agg(s.x order by s.x), '{}'), v_next_s || coalesce(array_agg(0::bigint), '{}')
     into v_next_x, v_next_s
-    from pg_snapshot_xip(v_snapshot) as s(x)
+    from (select pg_snapshot_xip(v_snapshot) union all select pg_current_xact_id_if_assigned()) as s(x)
     where s.x < v_cur_xid and not s.x = any (v_next_x);
   end if;
   if v_have = 0 then
@@ -536,6 +538,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
@@ -600,6 +603,7 @@ end $$;
 -- item's: once a segment was pruned and reused, the closure's key alone is free again.
 -- Plans here must not depend on statistics (a plan made while a segment was empty lives for hours): tables are reached by
 -- LATERAL … OFFSET 0, which stays one index probe per key, and what remains to be joined are arrays, which are hashed.
+-- A batch's arrays are fetched once per call (array || '{}' is the fetched copy), not once for each of its items.
 
 -- Where a job goes when its attempt ended without success: aside, to run again, or to the terminal jobs. One row per item
 -- that has just been closed by the caller of this function. Every path to another run passes this one exhaustion check.
@@ -612,9 +616,13 @@ declare
   v_now timestamptz := clock_timestamp();
   v_released bigint[];
 begin
-  with item as materialized (
+  with asked as materialized (
+    select i.batch_id, array_agg(i.idx) as idxs, array_agg(i.outcome) as outcomes, array_agg(i.detail) as details
+    from unnest(p_batch_ids, p_indexes, p_outcomes, p_details) as i(batch_id, idx, outcome, detail)
+    group by i.batch_id
+  ), item as materialized (
     select e.job_id, e.queue, e.priority, e.kind, e.args, e.created_at, e.run_lease + 1 as run_lease, e.max_attempts,
-           e.attempt + 1 as attempt, i.outcome, coalesce(i.detail, '{}') as detail,
+           i.outcome, coalesce(i.detail, '{}') as detail,
            -- snoozed and released attempts do not count
            case when i.outcome in ('snoozed', 'released') then e.attempt else e.attempt + 1 end as counted,
            i.outcome in ('failed', 'cancelled', 'discarded')
@@ -624,14 +632,18 @@ begin
              case when jsonb_array_length(coalesce(e.errors, '[]')) >= 20 then e.errors - 0 else coalesce(e.errors, '[]') end
              || jsonb_build_array(jsonb_build_object('attempt', e.attempt + 1, 'run_lease', e.run_lease + 1, 'at', v_now,
                                                      'outcome', i.outcome, 'error', i.detail -> 'error'))
-           else e.errors end as errors
-    from unnest(p_batch_ids, p_indexes, p_outcomes, p_details) as i(batch_id, idx, outcome, detail)
+           else e.errors end as errors,
+           case when i.outcome = 'rescued' then  -- nobody chose a pause: it doubles from zero
+             least(3600000, (power(2, least(e.attempt, 12)) - 1) * 1000)::bigint
+           else coalesce((i.detail ->> 'delay_ms')::bigint, 0) end as delay_ms
+    from asked a
     cross join lateral (
-      select b.queue, b.priority, b.xids[i.idx] as xid, b.seqs[i.idx] as seq
-      from {{schema}}.claim_batches_{{segment}} b where b.batch_id = i.batch_id offset 0) b
+      select c.queue, c.priority, c.xids || '{}' as xids, c.seqs || '{}' as seqs
+      from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b
+    cross join lateral unnest(a.idxs, a.outcomes, a.details) as i(idx, outcome, detail)
     cross join lateral (
       select r.* from {{schema}}.ready_entries_{{segment}} r
-      where r.queue = b.queue and r.priority = b.priority and r.xid = b.xid and r.seq = b.seq offset 0) e
+      where r.queue = b.queue and r.priority = b.priority and r.xid = b.xids[i.idx] and r.seq = b.seqs[i.idx] offset 0) e
   ), ended as (
     insert into {{schema}}.terminal_jobs
       (job_id, queue, priority, state, run_lease, attempt, max_attempts, kind, args, progress, errors, created_at, finalized_at)
@@ -643,7 +655,7 @@ begin
     insert into {{schema}}.deferred_jobs
       (job_id, queue, priority, state, run_at, run_lease, attempt, max_attempts, kind, args, progress, errors, created_at)
     select job_id, queue, priority, case outcome when 'snoozed' then 'snoozed' else 'retryable' end,
-           v_now + coalesce((detail ->> 'delay_ms')::bigint, 0) * interval '1 millisecond',
+           v_now + delay_ms * interval '1 millisecond',
            run_lease, counted, max_attempts, kind, args, progress, errors, created_at
     from item where not ended
     on conflict (job_id) do nothing
@@ -662,49 +674,61 @@ returns table (ord integer, answer text)
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
-  v_closed integer[];
+  v_ords    integer[];
+  v_taken   bigint[];
+  v_idxs    integer[];
+  v_is      boolean[];
+  v_closed  integer[];
+  v_rows    tid[];
 begin
   with asked as materialized (
-    select i.ord::integer, i.batch_id, i.idx, i.job_id, i.run_lease, i.receipt, i.outcome
-    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts, p_outcomes) with ordinality
-      as i(slot, batch_id, idx, job_id, run_lease, receipt, outcome, ord)
+    select i.batch_id, array_agg(i.ord::integer) as ords, array_agg(i.idx) as idxs, array_agg(i.job_id) as job_ids,
+           array_agg(i.run_lease) as run_leases, array_agg(i.receipt) as receipts
+    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
+      as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
     where i.slot & 255 = {{segment}} and i.slot >> 12 = p_fingerprint
-  ), taken as materialized (  -- unfolded once per batch: subscripts would fetch a batch's arrays again for each of its items
-    select b.batch_id, b.receipt_base, t.job_id, t.run_lease, t.idx
-    from (select distinct batch_id from asked) a
-    cross join lateral (select c.* from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b
-    cross join lateral unnest(b.job_ids, b.run_leases) with ordinality as t(job_id, run_lease, idx)
+    group by i.batch_id
+  ), matched as materialized (
+    select x.ord, a.batch_id, x.idx, x.job_id, x.run_lease
+    from asked a
+    cross join lateral (
+      select c.receipt_base, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases
+      from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b
+    cross join lateral unnest(a.ords, a.idxs, a.job_ids, a.run_leases, a.receipts) as x(ord, idx, job_id, run_lease, receipt)
+    where b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease and b.receipt_base + x.idx = x.receipt
   ), inserted as (
     insert into {{schema}}.closures_{{segment}} (batch_id, batch_index, outcome, closed_at, xid, closer, progress)
-    select a.batch_id, a.idx, a.outcome, clock_timestamp(), pg_current_xact_id(), p_closer,
-           coalesce(p_details -> a.ord::text -> 'progress',
+    select m.batch_id, m.idx, p_outcomes[m.ord], clock_timestamp(), pg_current_xact_id(), p_closer,
+           coalesce(p_details -> m.ord::text -> 'progress',
              case when p_has_state then (select s.progress from {{schema}}.attempt_state s
-                                         where s.job_id = a.job_id and s.run_lease = a.run_lease) end)
-    from asked a
-    join taken t on t.batch_id = a.batch_id and t.idx = a.idx and t.job_id = a.job_id and t.run_lease = a.run_lease
-      and t.receipt_base + t.idx = a.receipt
-    order by a.batch_id, a.idx
+                                         where s.job_id = m.job_id and s.run_lease = m.run_lease) end)
+    from matched m
+    order by m.batch_id, m.idx
     on conflict (batch_id, batch_index) do nothing
-    returning batch_id, batch_index
+    returning batch_id, batch_index, outcome
   )
-  select array_agg(a.ord order by a.ord) into v_closed
-  from inserted i join asked a on a.batch_id = i.batch_id and a.idx = i.batch_index;
-  v_closed := coalesce(v_closed, '{}');
+  select array_agg(m.ord), array_agg(m.batch_id), array_agg(m.idx), array_agg(i.batch_id is not null),
+         coalesce(array_agg(m.ord order by m.ord) filter (where i.batch_id is not null), '{}')
+  into v_ords, v_taken, v_idxs, v_is, v_closed
+  from matched m
+  left join inserted i on i.batch_id = m.batch_id and i.batch_index = m.idx and i.outcome = p_outcomes[m.ord];
 
   return query select c, 'closed'::text from unnest(v_closed) c;
   -- What this statement did not insert is classified by another one: the first cannot see the row that it met.
-  return query
-    select i.ord::integer, case when c.closer = p_closer and c.outcome is not null then 'repeated' else 'stale' end
-    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
-      as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
-    left join lateral (
-      select b.batch_id from {{schema}}.claim_batches_{{segment}} b
-      where i.slot >> 12 = p_fingerprint and b.batch_id = i.batch_id and b.job_ids[i.idx] = i.job_id
-        and b.run_leases[i.idx] = i.run_lease and b.receipt_base + i.idx = i.receipt offset 0) b on true
-    left join lateral (
-      select c.closer, c.outcome from {{schema}}.closures_{{segment}} c
-      where c.batch_id = b.batch_id and c.batch_index = i.idx offset 0) c on true
-    where i.slot & 255 = {{segment}} and not i.ord = any (v_closed);
+  if cardinality(v_closed) < (select count(*) from unnest(p_slots) s where s & 255 = {{segment}}) then
+    return query
+      select i.ord::integer, case when met.closer = p_closer then 'repeated' else 'stale' end
+      from unnest(p_slots) with ordinality as i(slot, ord)
+      left join unnest(v_closed) as done(ord) on done.ord = i.ord
+      left join (
+        select m.ord, c.closer
+        from unnest(v_ords, v_taken, v_idxs, v_is) as m(ord, batch_id, idx, is_closed)
+        cross join lateral (
+          select c.closer from {{schema}}.closures_{{segment}} c
+          where c.batch_id = m.batch_id and c.batch_index = m.idx offset 0) c
+        where not m.is_closed) met on met.ord = i.ord
+      where i.slot & 255 = {{segment}} and done.ord is null;
+  end if;
 
   if exists (select from unnest(v_closed) c where p_outcomes[c] <> 'completed') then
     perform {{schema}}.dispose_{{segment}}(d.batch_ids, d.indexes, d.outcomes, d.details)
@@ -718,12 +742,12 @@ begin
             where p_has_state and a.job_id = p_job_ids[c] and a.run_lease = p_run_leases[c] offset 0) s on true
           where p_outcomes[c] <> 'completed') d;
   end if;
-  if p_has_state then
-    delete from {{schema}}.attempt_state s
-    where s.ctid = any (array(
+  if p_has_state then  -- two statements: a row that a beat moved in between is found where it is now
+    v_rows := array(
       select a.ctid from unnest(v_closed) c
       cross join lateral (select a.ctid from {{schema}}.attempt_state a
-                          where a.job_id = p_job_ids[c] and a.run_lease = p_run_leases[c] for update) a));
+                          where a.job_id = p_job_ids[c] and a.run_lease = p_run_leases[c] for update) a);
+    delete from {{schema}}.attempt_state s where s.ctid = any (v_rows);
   end if;
 end $$;
 {{/segments}}
@@ -740,6 +764,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
 set enable_nestloop = off
 set enable_mergejoin = off
 set max_parallel_workers_per_gather = 0
@@ -751,7 +776,8 @@ declare
 begin
   perform {{schema}}.require_read_committed();
   select m.fingerprint into v_fingerprint from {{schema}}.meta m;
-  if exists (select from unnest(p_outcomes) o where o is null or o in ('rescued', 'materialized')) then
+  if exists (select from unnest(p_outcomes) o
+             where o is null or o in ('rescued', 'materialized', 'gated', 'dead_lettered')) then
     raise exception using errcode = '22023', message = 'outcomes: not an outcome that a worker may report';
   end if;
   for v_slot in select distinct s & 255 from unnest(p_slots) s order by 1 loop
@@ -912,22 +938,33 @@ language plpgsql volatile as $$
 #variable_conflict use_column
 begin
   return query
-    select i.ord::integer,
+    with asked as materialized (
+      select i.batch_id, array_agg(i.ord::integer) as ords, array_agg(i.slot) as slots, array_agg(i.idx) as idxs,
+             array_agg(i.job_id) as job_ids, array_agg(i.run_lease) as run_leases, array_agg(i.receipt) as receipts
+      from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
+        as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
+      where i.slot & 255 = {{segment}}
+      group by i.batch_id
+    )
+    select i.ord,
            case when b.batch_id is null then 'unknown'
                 when i.slot >> 12 <> p_fingerprint or b.job_ids[i.idx] is distinct from i.job_id
-                  or b.run_leases[i.idx] is distinct from i.run_lease or b.receipt_base + i.idx <> i.receipt then 'superseded'
+                  or b.run_leases[i.idx] is distinct from i.run_lease or b.receipt_base + i.idx is distinct from i.receipt
+                then 'superseded'
                 when c.batch_id is null then 'open'
                 else 'closed' end,
            c.outcome::text, c.closed_at, c.xid,
            (extract(epoch from clock_timestamp() - coalesce(s.heartbeat_at, b.claimed_at)) * 1000)::bigint
-    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
-      as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
-    left join lateral (select b.* from {{schema}}.claim_batches_{{segment}} b where b.batch_id = i.batch_id offset 0) b on true
+    from asked a
+    left join lateral (
+      select c.batch_id, c.receipt_base, c.claimed_at, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases
+      from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b on true
+    cross join lateral unnest(a.ords, a.slots, a.idxs, a.job_ids, a.run_leases, a.receipts)
+      as i(ord, slot, idx, job_id, run_lease, receipt)
     left join lateral (select c.* from {{schema}}.closures_{{segment}} c
-                       where c.batch_id = i.batch_id and c.batch_index = i.idx offset 0) c on true
+                       where c.batch_id = a.batch_id and c.batch_index = i.idx offset 0) c on true
     left join lateral (select s.heartbeat_at from {{schema}}.attempt_state s
-                       where s.job_id = i.job_id and s.run_lease = i.run_lease offset 0) s on true
-    where i.slot & 255 = {{segment}};
+                       where s.job_id = i.job_id and s.run_lease = i.run_lease offset 0) s on true;
 end $$;
 {{/segments}}
 
@@ -939,6 +976,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
 as $$
 #variable_conflict use_column
 declare
@@ -973,26 +1011,37 @@ returns table (ord integer, outcome text)
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
+  v_live integer[];
   v_lost integer[];
   v_now  timestamptz := clock_timestamp();
 begin
-  select coalesce(array_agg(i.ord::integer), '{}') into v_lost
-  from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
-    as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
+  with asked as materialized (
+    select i.batch_id, array_agg(i.ord::integer) as ords, array_agg(i.idx) as idxs, array_agg(i.job_id) as job_ids,
+           array_agg(i.run_lease) as run_leases, array_agg(i.receipt) as receipts
+    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases, p_receipts) with ordinality
+      as i(slot, batch_id, idx, job_id, run_lease, receipt, ord)
+    where i.slot & 255 = {{segment}} and i.slot >> 12 = p_fingerprint
+    group by i.batch_id
+  )
+  select coalesce(array_agg(x.ord), '{}') into v_live
+  from asked a
+  cross join lateral (
+    select c.receipt_base, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases
+    from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b
+  cross join lateral unnest(a.ords, a.idxs, a.job_ids, a.run_leases, a.receipts) as x(ord, idx, job_id, run_lease, receipt)
   left join lateral (
-    select b.batch_id from {{schema}}.claim_batches_{{segment}} b
-    where i.slot >> 12 = p_fingerprint and b.batch_id = i.batch_id and b.job_ids[i.idx] = i.job_id
-      and b.run_leases[i.idx] = i.run_lease and b.receipt_base + i.idx = i.receipt offset 0) b on true
-  left join lateral (
-    select c.batch_id from {{schema}}.closures_{{segment}} c
-    where c.batch_id = b.batch_id and c.batch_index = i.idx offset 0) c on true
-  where i.slot & 255 = {{segment}} and (b.batch_id is null or c.batch_id is not null);
+    select true as found from {{schema}}.closures_{{segment}} c
+    where c.batch_id = a.batch_id and c.batch_index = x.idx offset 0) c on true
+  where b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease and b.receipt_base + x.idx = x.receipt
+    and c.found is null;
+  v_lost := array(
+    select i.ord::integer from unnest(p_slots) with ordinality as i(slot, ord) where i.slot & 255 = {{segment}}
+    except select unnest(v_live));
 
   with live as materialized (
-    select i.ord, i.slot, i.batch_id, i.idx, i.job_id, i.run_lease
-    from unnest(p_slots, p_batch_ids, p_indexes, p_job_ids, p_run_leases) with ordinality
-      as i(slot, batch_id, idx, job_id, run_lease, ord)
-    where i.slot & 255 = {{segment}} and not i.ord = any (v_lost)
+    select l.ord, p_slots[l.ord] as slot, p_batch_ids[l.ord] as batch_id, p_indexes[l.ord] as idx, p_job_ids[l.ord] as job_id,
+           p_run_leases[l.ord] as run_lease
+    from unnest(v_live) as l(ord)
   ), held as materialized (
     select s.job_id, s.run_lease, l.ord
     from live l cross join lateral (
@@ -1014,7 +1063,9 @@ begin
   return query
     select l, c.outcome::text
     from unnest(v_lost) l
-    left join {{schema}}.closures_{{segment}} c on c.batch_id = p_batch_ids[l] and c.batch_index = p_indexes[l];
+    left join lateral (
+      select c.outcome from {{schema}}.closures_{{segment}} c
+      where c.batch_id = p_batch_ids[l] and c.batch_index = p_indexes[l] offset 0) c on true;
 end $$;
 {{/segments}}
 
@@ -1027,6 +1078,9 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -1123,11 +1177,12 @@ language sql volatile as $$ select pg_try_advisory_xact_lock(hashtextextended({{
 create or replace function {{schema}}.promote_{{segment}}(p_job_ids bigint[], p_limit integer) returns text[]
 language plpgsql volatile as $$
 declare
+  v_now    timestamptz := clock_timestamp();  -- a volatile call in the condition would walk the whole index
   v_queues text[];
 begin
   with due as materialized (
     select d.job_id from {{schema}}.deferred_jobs d
-    where p_job_ids is null and d.run_at <= clock_timestamp()
+    where p_job_ids is null and d.run_at <= v_now
     order by d.run_at, d.job_id limit p_limit
     for update skip locked
   ), named as materialized (
@@ -1151,8 +1206,16 @@ begin
 end $$;
 {{/segments}}
 
+-- Its callers' settings are not all made for its joins, so it has its own: one index probe per job.
 create or replace function {{schema}}.promote_jobs(p_job_ids bigint[], p_limit integer) returns integer
-language plpgsql volatile as $$
+language plpgsql volatile
+set plan_cache_mode = force_generic_plan
+set enable_nestloop = on
+set enable_seqscan = off
+set enable_memoize = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
 declare
   v_slot   integer := {{schema}}.hold_current_segment();
   v_queues text[];
@@ -1173,14 +1236,17 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
 as $$
+declare
+  v_now timestamptz := clock_timestamp();
 begin
   perform {{schema}}.require_read_committed();
   if not {{schema}}.lead() then
     return;
   end if;
   promoted := 0;
-  if exists (select from {{schema}}.deferred_jobs d where d.run_at <= clock_timestamp()) then
+  if exists (select from {{schema}}.deferred_jobs d where d.run_at <= v_now) then
     promoted := {{schema}}.promote_jobs(null, p_limit);
   end if;
   select greatest(0, ceil(extract(epoch from d.run_at - clock_timestamp()) * 1000))::bigint into next_due_ms
@@ -1188,70 +1254,78 @@ begin
 end $$;
 
 -- Ends attempts that nobody beats for, or that passed their deadline. An attempt whose lock somebody holds is in the middle of
--- a finalization and is left alone. The crash counts as an attempt; the pause before the next one doubles from zero.
+-- a finalization and is left alone. The crash counts as an attempt.
+-- Every attempt is looked at once, when its claim reaches the staleness: by then it is closed, or has an attempt_state row (and
+-- is found by that row from then on), or is rescued here. The mark moves over what was looked at, so neither settled history
+-- nor a long attempt in the middle of it is walked again.
 {{#segments}}
 create or replace function {{schema}}.rescue_{{segment}}(p_staleness interval, p_limit integer, p_from bigint, out rescued integer, out done_to bigint)
 language plpgsql volatile as $$
 declare
   v_now    timestamptz := clock_timestamp();
-  v_open   record;
+  v_stale  timestamptz := v_now - p_staleness;
+  v_first  bigint;
   v_ids    bigint[];
   v_idx    integer[];
+  v_jobs   bigint[];
+  v_leases bigint[];
+  v_detail jsonb[];
 begin
-  rescued := 0;
-  -- Settled history is not walked again: the mark moves over old batches whose items are all closed.
-  select coalesce(min(o.batch_id) - 1, max(o.last_id)) into done_to
-  from (
-    select case when exists (
-             select from generate_series(1, b.n) i
-             where not exists (select from {{schema}}.closures_{{segment}} c where c.batch_id = b.batch_id and c.batch_index = i))
-           then b.batch_id end as batch_id, b.batch_id as last_id
-    from {{schema}}.claim_batches_{{segment}} b
-    where b.batch_id > p_from and b.claimed_at < v_now - 2 * p_staleness
-  ) o;
-  done_to := coalesce(done_to, p_from);
+  select coalesce(max(b.batch_id), p_from) into done_to
+  from {{schema}}.claim_batches_{{segment}} b where b.batch_id > p_from and b.claimed_at < v_stale;
 
-  with stale as materialized (
-    select b.batch_id, i.idx, t.job_id, t.run_lease
+  with unbeaten as materialized (
+    select b.batch_id, t.idx::integer, t.job_id, t.run_lease
     from {{schema}}.claim_batches_{{segment}} b
-    cross join lateral unnest(b.job_ids, b.run_leases) with ordinality as t(job_id, run_lease, ord)
-    cross join lateral (select t.ord::integer as idx) i
-    left join {{schema}}.attempt_state s on s.job_id = t.job_id and s.run_lease = t.run_lease
-    where b.batch_id > done_to and (b.claimed_at < v_now - p_staleness or b.deadline_at < v_now)
-      and (coalesce(s.heartbeat_at, b.claimed_at) < v_now - p_staleness or b.deadline_at < v_now)
-      and not exists (select from {{schema}}.closures_{{segment}} c where c.batch_id = b.batch_id and c.batch_index = i.idx)
-    order by b.batch_id, i.idx limit p_limit
+    cross join lateral unnest(b.job_ids, b.run_leases) with ordinality as t(job_id, run_lease, idx)
+    left join lateral (
+      select true as found from {{schema}}.closures_{{segment}} c
+      where c.batch_id = b.batch_id and c.batch_index = t.idx offset 0) c on true
+    left join lateral (
+      select true as found from {{schema}}.attempt_state s
+      where s.job_id = t.job_id and s.run_lease = t.run_lease offset 0) s on true
+    where b.batch_id > p_from and (b.claimed_at < v_stale or b.deadline_at < v_now) and c.found is null and s.found is null
+  ), beaten as materialized (
+    select s.batch_id, s.batch_index, s.job_id, s.run_lease, s.progress
+    from {{schema}}.attempt_state s
+    cross join lateral (
+      select b.deadline_at from {{schema}}.claim_batches_{{segment}} b where b.batch_id = s.batch_id offset 0) b
+    left join lateral (
+      select true as found from {{schema}}.closures_{{segment}} c
+      where c.batch_id = s.batch_id and c.batch_index = s.batch_index offset 0) c on true
+    where s.claim_slot & 255 = {{segment}} and (s.heartbeat_at < v_stale or b.deadline_at < v_now) and c.found is null
   ), held as materialized (
-    select s.batch_id, s.idx from stale s
-    where pg_try_advisory_xact_lock(hashtextextended({{key attempt}} || s.job_id || '/' || s.run_lease, 0))
+    select o.* from (
+      select u.batch_id, u.idx, u.job_id, u.run_lease, null::jsonb as progress from unbeaten u
+      union all select * from beaten
+      order by 1, 2 offset 0) o
+    where pg_try_advisory_xact_lock(hashtextextended({{key attempt}} || o.job_id || '/' || o.run_lease, 0))
+    limit p_limit
   ), closed as (
-    insert into {{schema}}.closures_{{segment}} (batch_id, batch_index, outcome, closed_at, xid)
-    select h.batch_id, h.idx, 'rescued', v_now, pg_current_xact_id() from held h order by h.batch_id, h.idx
+    insert into {{schema}}.closures_{{segment}} (batch_id, batch_index, outcome, closed_at, xid, progress)
+    select h.batch_id, h.idx, 'rescued', v_now, pg_current_xact_id(), h.progress from held h order by h.batch_id, h.idx
     on conflict (batch_id, batch_index) do nothing
     returning batch_id, batch_index
+  ), ended as materialized (
+    select h.* from closed c join held h on h.batch_id = c.batch_id and h.idx = c.batch_index
   )
-  select array_agg(c.batch_id), array_agg(c.batch_index) into v_ids, v_idx from closed c;
-  if v_ids is null then
+  select array_agg(e.batch_id), array_agg(e.idx), array_agg(e.job_id), array_agg(e.run_lease),
+         array_agg(jsonb_build_object(
+             'error', jsonb_build_object('name', 'AttemptAbandoned', 'message', 'no heartbeat within the staleness, or past the deadline'))
+           || case when e.progress is null then '{}' else jsonb_build_object('progress', e.progress) end),
+         (select min(u.batch_id) from unbeaten u
+          where not exists (select from ended e where e.batch_id = u.batch_id and e.idx = u.idx))
+  into v_ids, v_idx, v_jobs, v_leases, v_detail, v_first
+  from ended e;
+  done_to := least(done_to, v_first - 1);
+  rescued := coalesce(cardinality(v_ids), 0);
+  if rescued = 0 then
     return;
   end if;
-  rescued := cardinality(v_ids);
-  perform {{schema}}.dispose_{{segment}}(v_ids, v_idx, (select array_agg('rescued'::{{schema}}.outcome) from unnest(v_ids)),
-    (select array_agg(jsonb_build_object(
-       'error', jsonb_build_object('name', 'AttemptAbandoned', 'message', 'no heartbeat within the staleness, or past the deadline'),
-       'delay_ms', least(3600000, (power(2, least(b.entry_attempt, 12)) - 1) * 1000)::bigint)
-       || case when s.progress is null then '{}' else jsonb_build_object('progress', s.progress) end order by u.ord)
-     from unnest(v_ids, v_idx) with ordinality as u(batch_id, idx, ord)
-     join lateral (
-       select b.job_ids[u.idx] as job_id, b.run_leases[u.idx] as run_lease, e.attempt as entry_attempt
-       from {{schema}}.claim_batches_{{segment}} b
-       join {{schema}}.ready_entries_{{segment}} e
-         on e.queue = b.queue and e.priority = b.priority and e.xid = b.xids[u.idx] and e.seq = b.seqs[u.idx]
-       where b.batch_id = u.batch_id) b on true
-     left join {{schema}}.attempt_state s on s.job_id = b.job_id and s.run_lease = b.run_lease));
+  perform {{schema}}.dispose_{{segment}}(v_ids, v_idx, array_fill('rescued'::{{schema}}.outcome, array[rescued]), v_detail);
   delete from {{schema}}.attempt_state s
-  using unnest(v_ids, v_idx) as u(batch_id, idx)
-  join {{schema}}.claim_batches_{{segment}} b on b.batch_id = u.batch_id
-  where s.job_id = b.job_ids[u.idx] and s.run_lease = b.run_leases[u.idx];
+  using unnest(v_jobs, v_leases) as u(job_id, run_lease)
+  where s.job_id = u.job_id and s.run_lease = u.run_lease;
 end $$;
 {{/segments}}
 
@@ -1261,6 +1335,9 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
   v_segment  record;
@@ -1276,7 +1353,8 @@ begin
   loop
     case v_segment.slot
       {{#segments}}
-      when {{segment}} then select * into v_answer from {{schema}}.rescue_{{segment}}(p_staleness, p_limit, v_segment.rescued_to);
+      when {{segment}} then
+        select * into v_answer from {{schema}}.rescue_{{segment}}(p_staleness, p_limit - v_rescued, v_segment.rescued_to);
       {{/segments}}
     end case;
     v_rescued := v_rescued + v_answer.rescued;
@@ -1354,8 +1432,9 @@ begin
        or exists (select from {{schema}}.ready_entries_{{segment}} r
                   where r.queue = l.queue and r.priority = l.priority and (r.xid, r.seq) > (b.cursor_xid, b.cursor_seq))
        or exists (select from unnest(b.pending_xids, b.pending_seqs) as p(xid, seq)
-                  join {{schema}}.ready_entries_{{segment}} r
-                    on r.queue = l.queue and r.priority = l.priority and r.xid = p.xid and r.seq > p.seq));
+                  cross join lateral (
+                    select from {{schema}}.ready_entries_{{segment}} r
+                    where r.queue = l.queue and r.priority = l.priority and r.xid = p.xid and r.seq > p.seq limit 1) r));
 end $$;
 {{/segments}}
 
@@ -1365,6 +1444,9 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_memoize = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
   v_slot     smallint;
@@ -1390,7 +1472,8 @@ begin
       {{/segments}}
     end case;
     if v_drained then
-      update {{schema}}.segments s set state = 'drained', drained_at = clock_timestamp() where s.slot = v_slot;
+      -- Its claims are all committed now, and the mark may have passed one that committed late: look at all of them again, once.
+      update {{schema}}.segments s set state = 'drained', drained_at = clock_timestamp(), rescued_to = 0 where s.slot = v_slot;
       v_count := v_count + 1;
     end if;
   end loop;
@@ -1414,7 +1497,8 @@ begin
   if not {{schema}}.is_prunable_{{segment}}(p_keep) then
     return false;
   end if;
-  lock table {{schema}}.ready_entries_{{segment}}, {{schema}}.claim_batches_{{segment}}, {{schema}}.closures_{{segment}}
+  -- in the order in which everybody else comes to them
+  lock table {{schema}}.claim_batches_{{segment}}, {{schema}}.closures_{{segment}}, {{schema}}.ready_entries_{{segment}}
     in access exclusive mode;
   if not {{schema}}.is_prunable_{{segment}}(p_keep) then
     return false;
@@ -1429,19 +1513,21 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_slot    smallint;
+  v_oldest  record;
   v_pruned  boolean;
 begin
   perform {{schema}}.require_read_committed();
   if not {{schema}}.lead() then
     return null;
   end if;
-  select s.slot into v_slot from {{schema}}.segments s where s.state = 'drained' order by s.generation limit 1;
-  if not found then
+  select s.slot, s.drained_at into v_oldest from {{schema}}.segments s where s.state = 'drained' order by s.generation limit 1;
+  -- Cheap answers first: the proof reads the whole segment, and this is asked at every tick.
+  if not found or v_oldest.drained_at > clock_timestamp() - p_keep
+     or exists (select from {{schema}}.attempt_state a where a.claim_slot & 255 = v_oldest.slot) then
     return null;
   end if;
   perform set_config('lock_timeout', '100ms', true);
-  case v_slot
+  case v_oldest.slot
     {{#segments}}
     when {{segment}} then v_pruned := {{schema}}.prune_{{segment}}(p_keep);
     {{/segments}}
@@ -1449,8 +1535,8 @@ begin
   if not v_pruned then
     return null;
   end if;
-  update {{schema}}.segments s set state = 'free' where s.slot = v_slot;
-  return v_slot;
+  update {{schema}}.segments s set state = 'free' where s.slot = v_oldest.slot;
+  return v_oldest.slot;
 end $$;
 
 -- Rows that nobody will come back for: the state of attempts that are closed, and runtimes silent for a day.

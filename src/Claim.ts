@@ -1,0 +1,107 @@
+/**
+ * Taking jobs to run.
+ *
+ * @since 0.1.0
+ */
+import * as Context from "effect/Context"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import type { FinalizationToken } from "./FinalizationToken.js"
+import * as Column from "./internal/column.js"
+import { makeToken } from "./internal/makeToken.js"
+import { type DatabaseError, RuntimePool } from "./RuntimePool.js"
+
+/**
+ * A claimed attempt, as the database handed it out.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface ClaimedAttempt {
+  readonly token: FinalizationToken
+  readonly queue: string
+  readonly kind: string
+  /** The payload as JSON, not yet decoded. */
+  readonly args: unknown
+  /** Which attempt this is, counted from 1. Not an identity: snoozing refunds it. */
+  readonly attempt: number
+  readonly maxAttempts: number
+  readonly priority: number
+  /** What an earlier attempt left behind. */
+  readonly progress: unknown
+  /** When the database will take the attempt back, in microseconds since the epoch. */
+  readonly deadlineMicros: bigint | undefined
+}
+
+/**
+ * What a claim took. `busy`: another claimer held one of the lanes at that moment, so few or none is not "nothing there".
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Claimed {
+  readonly attempts: ReadonlyArray<ClaimedAttempt>
+  readonly busy: boolean
+}
+
+/**
+ * Takes jobs of a queue to run. Each becomes an attempt with the next run lease and an unguessable receipt id (contract
+ * C-01); the attempt is counted here, so that a crash counts.
+ *
+ * @since 0.1.0
+ * @category services
+ */
+export class Claim extends Context.Tag("effect-awa/Claim")<Claim, {
+  /** At most `slots` jobs of the queue, in one statement. */
+  readonly take: (queue: string, slots: number, runtimeId: bigint) => Effect.Effect<Claimed, DatabaseError>
+}>() {}
+
+const readAttempt = (queue: string, row: Column.Row): ClaimedAttempt => ({
+  token: makeToken({
+    job_id: Column.bigint(row[0]),
+    run_lease: Column.bigint(row[1]),
+    claim_slot: Column.number(row[2]),
+    receipt_id: Column.bigint(row[3]),
+    batch_id: Column.bigint(row[4]),
+    batch_index: Column.number(row[5])
+  }),
+  queue,
+  attempt: Column.number(row[6]),
+  maxAttempts: Column.number(row[7]),
+  priority: Column.number(row[8]),
+  kind: Column.string(row[9]),
+  args: row[10],
+  progress: row[11],
+  deadlineMicros: Column.nullable(Column.bigint)(row[12])
+})
+
+/**
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make: Effect.Effect<Claim["Type"], never, RuntimePool> = Effect.map(RuntimePool, (pool) => {
+  const text = "select job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, attempt, max_attempts, priority, kind, " +
+    "args, progress, (extract(epoch from deadline_at) * 1000000)::bigint, lane_busy " +
+    `from ${pool.quotedSchema}.claim($1, $2, $3)`
+  return {
+    take: (queue, slots, runtimeId) =>
+      Effect.map(
+        pool.call({ name: "claim", text, values: [queue, slots, String(runtimeId)] }),
+        (rows) => {
+          const attempts: Array<ClaimedAttempt> = []
+          let busy = false
+          for (const row of rows) {
+            if (Column.boolean(row[13])) busy = true
+            else attempts.push(readAttempt(queue, row))
+          }
+          return { attempts, busy }
+        }
+      )
+  }
+})
+
+/**
+ * @since 0.1.0
+ * @category layers
+ */
+export const layer: Layer.Layer<Claim, never, RuntimePool> = Layer.effect(Claim, make)

@@ -1,0 +1,177 @@
+/**
+ * Ending ordinary attempts, many in one statement (contract C-04).
+ *
+ * @since 0.1.0
+ */
+import * as Context from "effect/Context"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import type * as Scope from "effect/Scope"
+import type { FinalizationToken } from "./FinalizationToken.js"
+import { backoff } from "./internal/backoff.js"
+import { answering, makeBatcher, type Pending } from "./internal/batcher.js"
+import * as Column from "./internal/column.js"
+import { type Ending, endingDetail } from "./internal/ending.js"
+import { newFlushId } from "./internal/flushId.js"
+import { makeSettled } from "./internal/makeSettled.js"
+import { tokenColumns, tokenParameters } from "./internal/tokenColumns.js"
+import { type DatabaseError, RuntimePool } from "./RuntimePool.js"
+import type { Settled } from "./Settled.js"
+
+/**
+ * Ends ordinary attempts. The answer comes after the flush that carried the attempt was answered by the database, and is
+ * what frees its permit; a flush that failed frees nothing and is sent again.
+ *
+ * @since 0.1.0
+ * @category services
+ */
+export class Completion extends Context.Tag("effect-awa/Completion")<Completion, {
+  readonly end: (request: EndRequest) => Effect.Effect<Settled>
+  /** The attempt is known, from the database, to be somebody else's by now: nothing is sent. */
+  readonly lost: (outcome: string) => Settled
+}>() {}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface EndRequest {
+  readonly token: FinalizationToken
+  readonly ending: Ending
+  /** Whether the database holds a row of mutable state for the attempt. */
+  readonly hasState: boolean
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface CompletionOptions {
+  /** How long a flush waits for company, in milliseconds; 2 unless said otherwise. */
+  readonly lingerMillis?: number
+  /** The most outcomes in one flush; 500 unless said otherwise. */
+  readonly maxBatch?: number
+}
+
+/** A lock that is not had within this time is an application transaction's, which may be open for long. */
+const lockTimeoutMillis = 250
+
+const details = (requests: ReadonlyArray<EndRequest>): string => {
+  const found: Record<string, unknown> = {}
+  requests.forEach((request, i) => {
+    const detail = endingDetail(request.ending)
+    if (detail !== undefined) found[String(i + 1)] = detail
+  })
+  return JSON.stringify(found)
+}
+
+/** States of one bad item, or of a neighbour that holds a lock: the halves of the batch are sent apart. */
+const divides = (error: DatabaseError): boolean =>
+  error.sqlState !== undefined && (error.sqlState === "55P03" || error.sqlState.startsWith("40") || !error.retryable)
+
+const makeFlush = (pool: RuntimePool["Type"], scope: Scope.Scope) => {
+  const text = `select ord, answer from ${pool.quotedSchema}.close_attempts($1::bigint, ${tokenParameters(2)}, ` +
+    `$8::${pool.quotedSchema}.outcome[], $9::text::jsonb, $10::boolean)`
+  const send = (flushId: string, requests: ReadonlyArray<EndRequest>): Effect.Effect<ReadonlyArray<Settled>, DatabaseError> =>
+    Effect.map(
+      pool.call({
+        name: "close-attempts",
+        text,
+        values: [
+          flushId,
+          ...tokenColumns(requests.map((request) => request.token)),
+          `{${requests.map((request) => request.ending.outcome).join(",")}}`,
+          details(requests),
+          requests.some((request) => request.hasState)
+        ],
+        lockTimeoutMillis
+      }),
+      (rows) => settledOf(requests, rows)
+    )
+  // One id for all tries of a flush and of its halves: "closed by this very flush earlier" is told by it.
+  const flush = (flushId: string, batch: Batch, tries: number): Effect.Effect<void> =>
+    Effect.matchEffect(Effect.suspend(() => send(flushId, batch.map((pending) => pending.item))), {
+      onSuccess: (settled) => Effect.sync(() => batch.forEach((pending, i) => answerWith(pending, settled[i]))),
+      onFailure: (error) => {
+        if (!divides(error)) {
+          return Effect.zipRight(Effect.zipRight(noteRetry(error), backoff(tries)), flush(flushId, batch, tries + 1))
+        }
+        // Each half goes on by itself, so that one item that cannot be closed now holds up neither its neighbours nor the next flush.
+        const middle = batch.length >> 1
+        const parts = batch.length > 1 ? [batch.slice(0, middle), batch.slice(middle)] : [plainer(batch, error, tries)]
+        const wait = batch.length > 1 ? Effect.void : Effect.zipRight(noteRetry(error), backoff(tries))
+        return Effect.forEach(
+          parts,
+          (part) => Effect.forkIn(answering(part, Effect.zipRight(wait, flush(flushId, part, tries + 1))), scope),
+          { discard: true }
+        )
+      }
+    })
+  return (batch: Batch) => Effect.suspend(() => flush(newFlushId(), batch, 0))
+}
+
+type Batch = ReadonlyArray<Pending<EndRequest, Settled>>
+
+const noteRetry = (error: DatabaseError) => Effect.logDebug("A flush of outcomes failed and is sent again", error)
+
+const answerWith = (pending: Pending<EndRequest, Settled>, settled: Settled | undefined): void => {
+  if (settled !== undefined) pending.answer(settled)
+}
+
+/** Details that the database refuses must not keep the attempt from ending: after a few tries they are left out. */
+const plainer = (batch: Batch, error: DatabaseError, tries: number): Batch =>
+  error.retryable || tries < 2
+    ? batch
+    : batch.map((pending) => ({
+      ...pending,
+      item: {
+        ...pending.item,
+        ending: {
+          outcome: pending.item.ending.outcome,
+          delayMillis: Math.min(pending.item.ending.delayMillis ?? 0, 86_400_000),
+          error: { name: "Unstorable", message: "the database refused the details of this outcome" }
+        }
+      }
+    }))
+
+const settledOf = (requests: ReadonlyArray<EndRequest>, rows: ReadonlyArray<Column.Row>): ReadonlyArray<Settled> => {
+  const answers = new Map(rows.map((row) => [Column.number(row[0]), Column.string(row[1])]))
+  return requests.map((request, i) => {
+    const answer = answers.get(i + 1)
+    switch (answer) {
+      case "closed":
+      case "repeated":
+        return makeSettled("closed", request.ending.outcome)
+      case "stale":
+        return makeSettled("stale", request.ending.outcome)
+      default:
+        throw new Error(`close_attempts left attempt ${request.token.jobId}/${request.token.runLease} without an answer`)
+    }
+  })
+}
+
+/**
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make = Effect.fnUntraced(function*(options?: CompletionOptions): Effect.fn.Return<
+  Completion["Type"],
+  never,
+  RuntimePool | Scope.Scope
+> {
+  const pool = yield* RuntimePool
+  const flush = makeFlush(pool, yield* Effect.scope)
+  const enqueue = yield* makeBatcher<EndRequest, Settled>({
+    maxSize: options?.maxBatch ?? 500,
+    lingerMillis: options?.lingerMillis ?? 2,
+    run: flush
+  })
+  return { end: enqueue, lost: (outcome) => makeSettled("stale", outcome) }
+})
+
+/**
+ * @since 0.1.0
+ * @category layers
+ */
+export const layer = (options?: CompletionOptions): Layer.Layer<Completion, never, RuntimePool> =>
+  Layer.scoped(Completion, make(options))

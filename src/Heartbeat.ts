@@ -1,0 +1,97 @@
+/**
+ * Keeping attempts, and the runtime itself, known to be alive.
+ *
+ * @since 0.1.0
+ */
+import * as Context from "effect/Context"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import type { Entry } from "./InFlight.js"
+import * as Column from "./internal/column.js"
+import { tokenColumns, tokenParameters } from "./internal/tokenColumns.js"
+import { type DatabaseError, RuntimePool } from "./RuntimePool.js"
+
+/**
+ * An attempt that is no longer this runtime's, and the outcome that ended it when the database still knows it.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Lost {
+  readonly entry: Entry
+  readonly outcome: string | undefined
+}
+
+/**
+ * @since 0.1.0
+ * @category services
+ */
+export class Heartbeat extends Context.Tag("effect-awa/Heartbeat")<Heartbeat, {
+  /** Registers this runtime; its id is recorded with every claim. */
+  readonly register: (name: string) => Effect.Effect<bigint, DatabaseError>
+  /** Renews the runtime's own row: the one write of an idle runtime. */
+  readonly renew: (runtimeId: bigint, name: string) => Effect.Effect<void, DatabaseError>
+  readonly retire: (runtimeId: bigint) => Effect.Effect<void, DatabaseError>
+  /** One statement for all the attempts: renews them, stores what progress is new, and answers those that are lost. */
+  readonly beat: (entries: ReadonlyArray<Entry>) => Effect.Effect<ReadonlyArray<Lost>, DatabaseError>
+}>() {}
+
+/** What this runtime can do, for those that decide what a fleet may use (contract C-60). */
+const capabilities = JSON.stringify({ callerOwned: true, contract: 1 })
+
+/**
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make: Effect.Effect<Heartbeat["Type"], never, RuntimePool> = Effect.map(RuntimePool, (pool) => {
+  const runtimeText = `select ${pool.quotedSchema}.beat_runtime($1::bigint, $2, 1, $3::text::jsonb)`
+  const beatText = `select ord, outcome from ${pool.quotedSchema}.heartbeat(${tokenParameters(1)}, $7::text::jsonb)`
+  const renew = (runtimeId: bigint | undefined, name: string) =>
+    pool.call({
+      name: "beat-runtime",
+      text: runtimeText,
+      values: [runtimeId === undefined ? null : String(runtimeId), name, capabilities]
+    })
+  return {
+    register: (name) => Effect.map(renew(undefined, name), ([row]) => Column.bigint(row?.[0])),
+    renew: (runtimeId, name) => Effect.asVoid(renew(runtimeId, name)),
+    retire: (runtimeId) =>
+      Effect.asVoid(pool.call({
+        name: "retire-runtime",
+        text: `select ${pool.quotedSchema}.retire_runtime($1::bigint)`,
+        values: [String(runtimeId)]
+      })),
+    beat: (entries) =>
+      Effect.suspend(() => {
+        if (entries.length === 0) return Effect.succeed([])
+        const sent = entries.map((entry) => entry.progress)
+        const progress: Record<string, unknown> = {}
+        sent.forEach((value, i) => {
+          if (value !== undefined && !value.flushed) progress[String(i + 1)] = value.value
+        })
+        return pool.call({
+          name: "heartbeat",
+          text: beatText,
+          values: [...tokenColumns(entries.map((entry) => entry.attempt.token)), JSON.stringify(progress)]
+        }).pipe(Effect.map((rows) => {
+          const lost = new Map(rows.map((row) => [Column.number(row[0]), Column.nullable(Column.string)(row[1])]))
+          entries.forEach((entry, i) => {
+            if (lost.has(i + 1)) return
+            entry.hasState = true
+            const value = sent[i]
+            // only what was sent is flushed: the handler may have said more since
+            if (value !== undefined && entry.progress === value) entry.progress = { value: value.value, flushed: true }
+          })
+          return entries.flatMap((entry, i): ReadonlyArray<Lost> =>
+            lost.has(i + 1) ? [{ entry, outcome: lost.get(i + 1) }] : []
+          )
+        }))
+      })
+  }
+})
+
+/**
+ * @since 0.1.0
+ * @category layers
+ */
+export const layer: Layer.Layer<Heartbeat, never, RuntimePool> = Layer.effect(Heartbeat, make)

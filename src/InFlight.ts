@@ -1,0 +1,82 @@
+/**
+ * The attempts that this runtime holds, by attempt (contract C-03).
+ *
+ * @since 0.1.0
+ */
+import * as Effect from "effect/Effect"
+import type * as Fiber from "effect/Fiber"
+import type { ClaimedAttempt } from "./Claim.js"
+
+/**
+ * Why the runtime interrupted a handler.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Interruption = "lost" | "shutdown"
+
+/**
+ * One attempt in flight. Mutable, and touched by the worker's own fibers only.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Entry {
+  readonly attempt: ClaimedAttempt
+  readonly claimedAtMillis: number
+  fiber: Fiber.RuntimeFiber<void> | undefined
+  interruption: Interruption | undefined
+  /** Whether the database holds a row of mutable state for the attempt. */
+  hasState: boolean
+  /** What the handler last said of its progress, and whether the database has it. */
+  progress: { readonly value: unknown; readonly flushed: boolean } | undefined
+}
+
+/**
+ * The attempts in flight of one runtime, keyed by `(job_id, run_lease)`: two attempts of one job can be in one process.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface InFlight {
+  readonly add: (attempt: ClaimedAttempt, nowMillis: number) => Entry
+  readonly remove: (entry: Entry) => void
+  readonly size: () => number
+  readonly entries: () => Iterable<Entry>
+  /** Completes when none is left. */
+  readonly empty: Effect.Effect<void>
+}
+
+const key = (attempt: ClaimedAttempt): string => `${attempt.token.jobId}/${attempt.token.runLease}`
+
+/**
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make = (): InFlight => {
+  const entries = new Map<string, Entry>()
+  const latch = Effect.unsafeMakeLatch(true)
+  return {
+    add: (attempt, nowMillis) => {
+      const entry: Entry = {
+        attempt,
+        claimedAtMillis: nowMillis,
+        fiber: undefined,
+        interruption: undefined,
+        hasState: false,
+        progress: undefined
+      }
+      if (entries.has(key(attempt))) throw new Error(`attempt ${key(attempt)} is in flight already`)
+      entries.set(key(attempt), entry)
+      latch.unsafeClose()
+      return entry
+    },
+    remove: (entry) => {
+      entries.delete(key(entry.attempt))
+      if (entries.size === 0) latch.unsafeOpen()
+    },
+    size: () => entries.size,
+    entries: () => entries.values(),
+    empty: latch.await
+  }
+}

@@ -1,0 +1,218 @@
+/**
+ * Job definitions: a kind, its payload, and the handlers and enqueueing that follow from them.
+ *
+ * @since 0.1.0
+ */
+import type { SqlClient } from "@effect/sql/SqlClient"
+import type { SqlError } from "@effect/sql/SqlError"
+import * as Context from "effect/Context"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
+import * as ParseResult from "effect/ParseResult"
+import * as Schema from "effect/Schema"
+import * as Tracer from "effect/Tracer"
+import type { Attempt, OwnedAttempt } from "./Attempt.js"
+import * as Enqueue from "./Enqueue.js"
+import type { FinalizationReceipt } from "./FinalizationReceipt.js"
+import { type AttemptHandle, type Handles, handles, type RegisteredHandler, type StoredError } from "./Handlers.js"
+import { storedError } from "./internal/storedError.js"
+import { AttemptFailed, type FinalizeError, PayloadRejected } from "./JobError.js"
+import type { JobId } from "./JobId.js"
+import type { JobOutcome, OutcomeSelected } from "./JobOutcome.js"
+import * as RetryPolicy from "./RetryPolicy.js"
+import type { RuntimePool } from "./RuntimePool.js"
+
+/**
+ * An enqueued job.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Enqueued<Kind extends string> {
+  readonly kind: Kind
+  readonly id: JobId
+}
+
+/** A handler that asks for the runtime's pool does not compile, at the handler. */
+type Guard<R> = [Extract<R, RuntimePool>] extends [never] ? unknown
+  : { readonly "a handler may not use RuntimePool": never }
+
+/**
+ * The definition of a job: what is shared by those who enqueue it and those who run it.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Job<Kind extends string, Payload, E> {
+  readonly kind: Kind
+  /**
+   * Enqueues one job. Inside a transaction of the ambient `SqlClient` it joins; otherwise it commits by itself. Fails with
+   * `PayloadRejected`, before any SQL, when the payload cannot be stored or an option breaks its rule.
+   */
+  readonly enqueue: (
+    payload: Payload,
+    options?: Enqueue.EnqueueOptions
+  ) => Effect.Effect<Enqueued<Kind>, PayloadRejected | SqlError, SqlClient>
+  /** Enqueues many jobs in one statement. The answer is in the payloads' order. */
+  readonly enqueueAll: (
+    payloads: Iterable<Payload>,
+    options?: Enqueue.EnqueueOptions
+  ) => Effect.Effect<ReadonlyArray<Enqueued<Kind>>, PayloadRejected | SqlError, SqlClient>
+  /** An ordinary handler: its job is completed by the runtime after it succeeded, in a batch. */
+  readonly toLayer: <R>(
+    run: (attempt: Attempt<Kind, Payload>) => Effect.Effect<void | JobOutcome, E | OutcomeSelected | SqlError, R> & Guard<R>
+  ) => Layer.Layer<Handles<Kind>, never, R>
+  /**
+   * A caller-owned handler: its job is completed in the application's own transaction, and the receipt of that completion is
+   * its only success (contract C-10). To end otherwise it fails: `JobOutcome.end(JobOutcome.snooze("1 minute"))`.
+   */
+  readonly toLayerCallerOwned: <R>(
+    run: (
+      attempt: OwnedAttempt<Kind, Payload>
+    ) => Effect.Effect<FinalizationReceipt<Kind>, E | OutcomeSelected | FinalizeError | SqlError, R> & Guard<R>
+  ) => Layer.Layer<Handles<Kind>, never, R>
+  /** The kind's handler, for the worker. */
+  readonly handler: Effect.Effect<RegisteredHandler, never, Handles<Kind>>
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface JobOptions<Payload, PayloadEncoded, E, EEncoded> {
+  readonly payload: Schema.Schema<Payload, PayloadEncoded>
+  /** The failures that the handler declares; they are stored with the job, encoded. */
+  readonly error?: Schema.Schema<E, EEncoded>
+  /** Where the job is enqueued unless the caller says otherwise; `default`. */
+  readonly queue?: string
+  readonly priority?: 1 | 2 | 3 | 4
+  readonly maxAttempts?: number
+  readonly retry?: RetryPolicy.RetryPolicy
+  /** A handler that runs longer is interrupted, and the attempt failed. */
+  readonly timeout?: Duration.DurationInput
+}
+
+/**
+ * Defines a job.
+ *
+ * @example
+ * ```ts
+ * import { Effect, Schema } from "effect"
+ * import { Job } from "effect-awa"
+ *
+ * export const Greet = Job.make("greet", { payload: Schema.Struct({ name: Schema.String }) })
+ * export const GreetLive = Greet.toLayer((job) => Effect.log(`hello ${job.payload.name}`))
+ * export const enqueued = Greet.enqueue({ name: "world" })
+ * ```
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make = <const Kind extends string, Payload, PayloadEncoded, E = never, EEncoded = never>(
+  kind: Kind,
+  options: JobOptions<Payload, PayloadEncoded, E, EEncoded>
+): Job<Kind, Payload, E> => {
+  const encode = Schema.encode(options.payload)
+  const decode = Schema.decodeUnknown(options.payload)
+  const tag = handles(kind)
+  const withDefaults = (overrides: Enqueue.EnqueueOptions | undefined): Enqueue.EnqueueOptions => ({
+    ...overrides,
+    queue: overrides?.queue ?? options.queue,
+    priority: overrides?.priority ?? options.priority,
+    maxAttempts: overrides?.maxAttempts ?? options.maxAttempts
+  })
+
+  const enqueueAll: Job<Kind, Payload, E>["enqueueAll"] = (payloads, overrides) =>
+    Effect.forEach(payloads, (payload) =>
+      encode(payload).pipe(
+        Effect.map((args): Enqueue.EncodedJob => ({ kind, args, options: withDefaults(overrides) })),
+        Effect.mapError((error) => payloadRejected(error))
+      )).pipe(
+        Effect.flatMap(Enqueue.insertJobs),
+        Effect.map((ids) => ids.map((id) => ({ kind, id })))
+      )
+
+  const register = <R>(
+    mode: RegisteredHandler["mode"],
+    run: (attempt: AttemptHandle, payload: Payload) => Effect.Effect<unknown, unknown, R>
+  ): Layer.Layer<Handles<Kind>, never, R> =>
+    Layer.effect(
+      tag,
+      Effect.map(Effect.context<R>(), (context): RegisteredHandler => ({
+        kind,
+        mode,
+        retry: options.retry ?? RetryPolicy.standard,
+        timeout: Option.map(Option.fromNullable(options.timeout), Duration.decode),
+        describe: describeWith(options.error),
+        run: (attempt) =>
+          decode(attempt.args).pipe(
+            Effect.mapError((error) =>
+              new AttemptFailed({ reason: "payload", detail: ParseResult.TreeFormatter.formatErrorSync(error) })
+            ),
+            Effect.flatMap((payload) => run(attempt, payload)),
+            Effect.mapInputContext((ambient: Context.Context<never>) => handlerContext(context, ambient))
+          )
+      }))
+    )
+
+  return {
+    kind,
+    enqueue: (payload, overrides) =>
+      Effect.flatMap(enqueueAll([payload], overrides), ([job]) =>
+        job === undefined ? Effect.dieMessage("insert_jobs answered no id") : Effect.succeed(job)),
+    enqueueAll,
+    toLayer: (run) => register("ordinary", (handle, payload) => run(attemptOf(kind, handle, payload))),
+    toLayerCallerOwned: (run) =>
+      register("caller-owned", (handle, payload) =>
+        run({
+          ...attemptOf(kind, handle, payload),
+          token: handle.token,
+          finalize: (body) => handle.finalize(kind, body),
+          completeInTx: handle.completeInTx(kind)
+        })),
+    handler: tag
+  }
+}
+
+/** What the handler's layer was given, and of the worker's own context only the schema's name and the span. */
+const handlerContext = <R>(own: Context.Context<R>, ambient: Context.Context<never>): Context.Context<R> => {
+  const context = Context.add(own, Enqueue.InstalledSchema, Context.get(ambient, Enqueue.InstalledSchema))
+  return Option.match(Context.getOption(ambient, Tracer.ParentSpan), {
+    onNone: () => context,
+    onSome: (span) => Context.add(context, Tracer.ParentSpan, span)
+  })
+}
+
+const payloadRejected = (error: ParseResult.ParseError): PayloadRejected => {
+  const [issue] = ParseResult.ArrayFormatter.formatErrorSync(error)
+  const path = ["payload", ...(issue?.path ?? []).map(String)].join(".")
+  return new PayloadRejected({ path, rule: issue?.message ?? "not a value of the payload's schema" })
+}
+
+const attemptOf = <Kind extends string, Payload>(
+  kind: Kind,
+  handle: AttemptHandle,
+  payload: Payload
+): Attempt<Kind, Payload> => ({
+  kind,
+  payload,
+  queue: handle.queue,
+  jobId: handle.jobId,
+  runLease: handle.runLease,
+  attempt: handle.attempt,
+  maxAttempts: handle.maxAttempts,
+  deadline: handle.deadline,
+  idempotencyKey: handle.idempotencyKey,
+  progress: handle.progress
+})
+
+const describeWith = <E, EEncoded>(
+  schema: Schema.Schema<E, EEncoded> | undefined
+): (error: unknown) => StoredError => {
+  if (schema === undefined) return (error) => storedError(error)
+  const isDeclared = Schema.is(schema)
+  const encode = Schema.encodeOption(schema)
+  return (error) => storedError(error, isDeclared(error) ? Option.getOrUndefined(encode(error)) : undefined)
+}

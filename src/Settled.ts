@@ -1,0 +1,25 @@
+/**
+ * The proof that frees a permit (contract C-17).
+ *
+ * @since 0.1.0
+ */
+import * as internal from "./internal/makeSettled.js"
+
+/**
+ * @since 0.1.0
+ * @category type ids
+ */
+export const TypeId: typeof internal.SettledTypeId = internal.SettledTypeId
+
+/**
+ * Proof that the database has answered for an attempt. `Permits.release` takes nothing else, and takes each proof once.
+ *
+ * - `closed`: this runtime ended the attempt
+ * - `accepted`: the application's own transaction had completed it
+ * - `stale`: somebody else ended it; the winner was not touched
+ * - `unresolved`: its evidence is gone; nothing was changed
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Settled extends internal.SettledProof {}

@@ -1,0 +1,80 @@
+import * as Command from "@effect/cli/Command"
+import * as Options from "@effect/cli/Options"
+import * as Config from "effect/Config"
+import * as Console from "effect/Console"
+import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
+import { InvalidMigrationOption } from "../MigrationError.js"
+import * as Migrations from "../Migrations.js"
+
+const schema = Options.text("schema").pipe(
+  Options.withDefault("awa"),
+  Options.withDescription("The schema to install into. Any name that PostgreSQL allows.")
+)
+
+const ring = Options.integer("ring").pipe(
+  Options.optional,
+  Options.withDescription("How many segments a new installation has, 4 to 64; 16 unless said otherwise.")
+)
+
+const databaseUrl = Options.redacted("database-url").pipe(
+  Options.optional,
+  Options.withDescription("Where the database is. AWA_DATABASE_URL says it without showing it to other processes.")
+)
+
+const print = Options.boolean("print").pipe(
+  Options.withDescription("Print the SQL script instead of running it. No connection is made.")
+)
+
+const from = Options.integer("from").pipe(
+  Options.optional,
+  Options.withDescription("With --print: only what comes after this schema version, and the functions.")
+)
+
+const count = (ring: number): string => `a ring of ${ring} segments`
+
+/** The report in one sentence. */
+const describe = (report: Migrations.MigrationReport): string => {
+  const where = `schema ${JSON.stringify(report.schema)}`
+  const version = `version ${report.version}, ${count(report.ring)}`
+  switch (report.action) {
+    case "installed":
+      return `Installed effect-awa into ${where}: ${version}.`
+    case "upgraded":
+      return `Upgraded ${where} from version ${report.previousVersion}: ${version}.`
+    case "refreshed":
+      return `Replaced the functions of ${where}: ${version}.`
+    case "unchanged":
+      return `Nothing to do, ${where} is up to date: ${version}. Nothing was written.`
+    case "newer":
+      return `Nothing to do, ${where} is newer than this awa (${Migrations.schemaVersion}) and serves it: ${version}. ` +
+        "Nothing was written."
+  }
+}
+
+const printScript = (options: Migrations.ScriptOptions): Effect.Effect<void, InvalidMigrationOption> =>
+  Effect.flatMap(Migrations.script(options), (sql) => Console.log(sql.trimEnd()))
+
+/** @internal */
+export const migrate = Command.make(
+  "migrate",
+  { databaseUrl, from, print, ring, schema },
+  Effect.fnUntraced(function*(options) {
+    const ring = Option.getOrUndefined(options.ring)
+    const from = Option.getOrUndefined(options.from)
+    if (options.print) return yield* printScript({ schema: options.schema, ring, from })
+    if (from !== undefined) {
+      return yield* new InvalidMigrationOption({ option: "from", rule: "goes with --print only" })
+    }
+    const url = yield* options.databaseUrl.pipe(
+      Effect.orElse(() => Config.redacted("AWA_DATABASE_URL")),
+      Effect.catchTag("ConfigError", () =>
+        new InvalidMigrationOption({ option: "url", rule: "set AWA_DATABASE_URL, or give --database-url" }))
+    )
+    const report = yield* Migrations.migrate({ url, schema: options.schema, ring })
+    yield* Console.log(describe(report))
+    if (report.applied.length > 0) yield* Console.log(`Applied: ${report.applied.join(", ")}`)
+  })
+).pipe(
+  Command.withDescription("Install effect-awa's schema into a database, or bring it up to date.")
+)

@@ -1,0 +1,74 @@
+import * as DateTime from "effect/DateTime"
+import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
+import type { ApplicationPool } from "../ApplicationPool.js"
+import type { Progress } from "../Attempt.js"
+import type { CompleteInTx } from "../CompleteInTx.js"
+import type { AttemptHandle } from "../Handlers.js"
+import type { Entry } from "../InFlight.js"
+import { PayloadRejected, RolledBack } from "../JobError.js"
+import { storageFault } from "./storable.js"
+
+/** What the worker needs to let a handler finalize. */
+export interface Finalizing {
+  readonly pool: ApplicationPool["Type"]
+  readonly completeInTx: CompleteInTx["Type"]
+  /** Never changes with the data, not even when a copy is adopted. */
+  readonly origin: string
+}
+
+const maxProgressBytes = 65_536
+
+const progressOf = (entry: Entry): Progress => ({
+  get: Effect.sync(() =>
+    entry.progress !== undefined
+      ? Option.some(entry.progress.value)
+      : Option.fromNullable(entry.attempt.progress)
+  ),
+  set: (value) =>
+    Effect.suspend(() => {
+      const fault = storageFault(value, "progress")
+      if (fault !== undefined) return new PayloadRejected(fault)
+      if (Buffer.byteLength(JSON.stringify(value), "utf8") > maxProgressBytes) {
+        return new PayloadRejected({ path: "progress", rule: "at most 64 KiB of JSON" })
+      }
+      entry.progress = { value, flushed: false }
+      return Effect.void
+    })
+})
+
+/** @internal */
+export const attemptHandle = (entry: Entry, finalizing: Finalizing): AttemptHandle => {
+  const { attempt } = entry
+  const completeInTx: AttemptHandle["completeInTx"] = (kind) =>
+    Effect.suspend(() =>
+      finalizing.completeInTx.complete(
+        kind,
+        attempt.token,
+        entry.progress === undefined ? undefined : JSON.stringify(entry.progress.value)
+      )
+    )
+  return {
+    args: attempt.args,
+    queue: attempt.queue,
+    jobId: attempt.token.jobId,
+    runLease: attempt.token.runLease,
+    attempt: attempt.attempt,
+    maxAttempts: attempt.maxAttempts,
+    deadline: Option.map(
+      Option.fromNullable(attempt.deadlineMicros),
+      (micros) => DateTime.unsafeMake(Number(micros / 1000n))
+    ),
+    idempotencyKey: `${finalizing.origin}:${attempt.token.jobId}`,
+    progress: progressOf(entry),
+    token: attempt.token,
+    completeInTx,
+    finalize: (kind, body) =>
+      finalizing.pool.transaction(
+        Effect.zipRight(
+          body,
+          Effect.catchTag(completeInTx(kind), "SqlError", (cause) => new RolledBack({ cause }))
+        )
+      )
+  }
+}

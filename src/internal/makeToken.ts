@@ -1,0 +1,43 @@
+import * as JobId from "../JobId.js"
+import * as RunLease from "../RunLease.js"
+
+/** @internal */
+export const TokenTypeId: unique symbol = Symbol.for("effect-awa/FinalizationToken")
+
+/** @internal */
+export interface Token {
+  readonly [TokenTypeId]: typeof TokenTypeId
+  readonly jobId: JobId.JobId
+  readonly runLease: RunLease.RunLease
+}
+
+/** @internal */
+export interface TokenFields {
+  readonly job_id: bigint
+  readonly run_lease: bigint
+  readonly claim_slot: number
+  readonly receipt_id: bigint
+  readonly batch_id: bigint
+  readonly batch_index: number
+}
+
+// The registry is the proof: a value that is not in it was not made here, whatever it looks like.
+const made = new WeakMap<object, TokenFields>()
+
+/** @internal Only `Claim` makes tokens. */
+export const makeToken = (fields: TokenFields): Token => {
+  const token: Token = {
+    [TokenTypeId]: TokenTypeId,
+    jobId: JobId.make(fields.job_id),
+    runLease: RunLease.make(fields.run_lease)
+  }
+  made.set(Object.freeze(token), Object.freeze({ ...fields }))
+  return token
+}
+
+/** @internal */
+export const isToken = (value: unknown): value is Token =>
+  typeof value === "object" && value !== null && made.has(value)
+
+/** @internal The fields behind a token; undefined for a forged one. */
+export const tokenFields = (token: Token): TokenFields | undefined => made.get(token)

@@ -1,0 +1,100 @@
+import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
+import * as Predicate from "effect/Predicate"
+import * as Redacted from "effect/Redacted"
+import type * as Scope from "effect/Scope"
+import * as Pg from "pg"
+import { InvalidMigrationOption, MigrationConnectionFailed, MigrationFailed } from "../MigrationError.js"
+import { sqlMessageOf, sqlStateOf } from "./sqlState.js"
+
+/** @internal */
+export interface Connection {
+  /** Sends one message of any number of statements. Answers the command tag of the last one. */
+  readonly execute: (step: string, sql: string, millis: number) => Effect.Effect<string, MigrationFailed>
+  /** Sends one statement. Answers its rows, undecoded. */
+  readonly query: (
+    step: string,
+    sql: string,
+    values: ReadonlyArray<string>,
+    millis: number
+  ) => Effect.Effect<ReadonlyArray<unknown>, MigrationFailed>
+}
+
+const connectMillis = 10_000
+
+/** Node wraps the refusals of several addresses in one error without a message. */
+const reasonOf = (cause: unknown): string => {
+  const message = sqlMessageOf(cause)
+  if (message !== "") return message
+  return Predicate.hasProperty(cause, "code") ? String(cause.code) : String(cause)
+}
+
+/** Nothing of the URL may get into an error: it holds the password. */
+const configOf = (
+  url: Redacted.Redacted | Pg.ClientConfig
+): Effect.Effect<Pg.ClientConfig, InvalidMigrationOption> => {
+  if (!Redacted.isRedacted(url)) return Effect.succeed(url)
+  const connectionString = Redacted.value(url)
+  return typeof connectionString === "string" && /^(postgres(ql)?:\/\/|socket:|\/)/.test(connectionString)
+    ? Effect.succeed({ connectionString })
+    : Effect.fail(new InvalidMigrationOption({ option: "url", rule: "expected postgres://user:password@host:port/database" }))
+}
+
+const makeClient = (config: Pg.ClientConfig): Effect.Effect<Pg.Client, InvalidMigrationOption> =>
+  Effect.try({
+    try: () => {
+      const client = new Pg.Client({
+        application_name: "effect-awa migrate",
+        connectionTimeoutMillis: connectMillis,
+        keepAlive: true,
+        ...config
+      })
+      client.on("error", () => {}) // the statement in flight, or the next one, fails with it
+      return client
+    },
+    catch: () => new InvalidMigrationOption({ option: "url", rule: "not a connection that the PostgreSQL driver understands" })
+  })
+
+/**
+ * One connection, no pool (F-41). It is closed with the scope, which rolls back whatever is open.
+ *
+ * @internal
+ */
+export const connect = Effect.fnUntraced(function*(url: Redacted.Redacted | Pg.ClientConfig): Effect.fn.Return<
+  Connection,
+  InvalidMigrationOption | MigrationConnectionFailed,
+  Scope.Scope
+> {
+  const config = yield* configOf(url)
+  const client = yield* Effect.acquireRelease(
+    makeClient(config),
+    (client) => Effect.promise(() => client.end()).pipe(Effect.interruptible, Effect.timeoutOption("5 seconds"))
+  )
+  yield* Effect.tryPromise({
+    try: () => client.connect(),
+    catch: (cause) =>
+      new MigrationConnectionFailed({ sqlState: Option.getOrUndefined(sqlStateOf(cause)), reason: reasonOf(cause) })
+  })
+  const ask = <A>(step: string, millis: number, send: () => Promise<A>): Effect.Effect<A, MigrationFailed> =>
+    Effect.tryPromise({
+      try: send,
+      catch: (cause) =>
+        new MigrationFailed({ step, sqlState: Option.getOrUndefined(sqlStateOf(cause)), reason: reasonOf(cause) })
+    }).pipe(Effect.timeoutFail({
+      duration: millis,
+      onTimeout: () => new MigrationFailed({ step, reason: `no answer from the server within ${millis} ms` })
+    }))
+  return {
+    execute: (step, sql, millis) =>
+      ask(step, millis, async () => {
+        // a message of several statements is answered by a list, which the driver's types do not say
+        const answer: Pg.QueryResult | ReadonlyArray<Pg.QueryResult> = await client.query(sql)
+        return (Array.isArray(answer) ? answer.at(-1) : answer)?.command ?? ""
+      }),
+    query: (step, sql, values, millis) =>
+      ask(step, millis, async () => {
+        const answer = await client.query<Record<string, unknown>>(sql, [...values])
+        return answer.rows
+      })
+  }
+})

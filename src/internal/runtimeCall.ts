@@ -1,0 +1,87 @@
+import * as Effect from "effect/Effect"
+import type * as Pg from "pg"
+import type { Row } from "./column.js"
+
+/** @internal */
+export interface Statement {
+  readonly name: string
+  readonly text: string
+  readonly values: ReadonlyArray<unknown>
+  /** The server's limit for the statement, in milliseconds; the client gives up a little later. */
+  readonly timeoutMillis?: number
+  readonly lockTimeoutMillis?: number
+}
+
+/** How much later than the server the client gives up: a cancelled statement still has to answer. */
+const clientSlackMillis = 2_000
+
+const begin = (statement: Statement, timeoutMillis: number): string =>
+  `begin isolation level read committed; set local statement_timeout = ${timeoutMillis}; ` +
+  `set local lock_timeout = ${statement.lockTimeoutMillis ?? timeoutMillis}; ` +
+  `set local idle_in_transaction_session_timeout = ${timeoutMillis + clientSlackMillis}; ` +
+  "set local standard_conforming_strings = on"
+
+const noop = (): void => {}
+
+/**
+ * One runtime statement in a transaction of its own, in one round trip: BEGIN with its limits, the call and COMMIT are sent
+ * together. Not a `SqlClient`, so it cannot join a transaction that happens to be in context; never interrupted, since the
+ * driver's way to interrupt cancels whatever the backend is doing by then. It ends within its limit, always.
+ *
+ * @internal
+ */
+export const runtimeCall = <E>(
+  pool: Pg.Pool,
+  statement: Statement,
+  onError: (cause: unknown) => E
+): Effect.Effect<ReadonlyArray<Row>, E> =>
+  Effect.uninterruptible(Effect.async<ReadonlyArray<Row>, E>((resume) => {
+    const timeoutMillis = statement.timeoutMillis ?? 5_000
+    pool.connect((connectError, client, release) => {
+      if (connectError !== undefined || client === undefined) {
+        resume(Effect.fail(onError(connectError ?? new Error("the pool gave no connection"))))
+        return
+      }
+      let failure: { readonly cause: unknown } | undefined
+      let rows: ReadonlyArray<Row> = []
+      let open = true
+      const note = (cause: unknown): void => {
+        failure ??= { cause }
+      }
+      const finish = (destroy: boolean): void => {
+        if (!open) return
+        open = false
+        clearTimeout(timer)
+        client.off("error", note)
+        client.on("error", noop) // a destroyed connection may still report its end
+        release(destroy)
+        if (!destroy) client.off("error", noop)
+        resume(failure === undefined ? Effect.succeed(rows) : Effect.fail(onError(failure.cause)))
+      }
+      const timer = setTimeout(() => {
+        note(new Error(`no answer within ${timeoutMillis + clientSlackMillis} ms`))
+        finish(true)
+      }, timeoutMillis + clientSlackMillis)
+      client.on("error", note)
+      client.query(begin(statement, timeoutMillis), (error: Error | null) => {
+        if (error !== null) note(error)
+      })
+      client.query(
+        { text: statement.text, values: [...statement.values], rowMode: "array" },
+        (error: Error | null, result: Pg.QueryArrayResult) => {
+          if (error !== null) note(error)
+          else rows = result.rows
+        }
+      )
+      client.query("commit", (error: Error | null, result: Pg.QueryResult) => {
+        if (error !== null) {
+          note(error)
+          finish(true)
+        } else {
+          // COMMIT of an aborted transaction answers ROLLBACK, without an error
+          if (result.command !== "COMMIT") note(new Error(`COMMIT answered ${result.command}`))
+          finish(false)
+        }
+      })
+    })
+  }))

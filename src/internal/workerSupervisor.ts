@@ -1,0 +1,58 @@
+import * as Cause from "effect/Cause"
+import * as Deferred from "effect/Deferred"
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import * as Fiber from "effect/Fiber"
+import * as Schema from "effect/Schema"
+import type * as Scope from "effect/Scope"
+
+/**
+ * A defect of the worker itself. It has stopped claiming; the permits of the attempts concerned stay taken, and their leases
+ * are left to rescue.
+ */
+export class WorkerCrashed extends Schema.TaggedError<WorkerCrashed>("effect-awa/WorkerCrashed")("WorkerCrashed", {
+  cause: Schema.Defect
+}) {
+  override get message(): string {
+    return "The worker stopped: a defect in its own code"
+  }
+}
+
+/** @internal */
+export interface Supervisor {
+  /** A loop of the worker, for as long as its scope lasts. */
+  readonly fork: (loop: Effect.Effect<never>) => Effect.Effect<void>
+  /** A claiming loop: ends with `stopClaiming`. */
+  readonly forkClaimer: (loop: Effect.Effect<never>) => Effect.Effect<void>
+  /** An attempt: in no scope, since what is settled must be settled; the worker waits for it by its in-flight table. */
+  readonly forkAttempt: (life: Effect.Effect<void>) => Effect.Effect<Fiber.RuntimeFiber<void>>
+  readonly stopClaiming: Effect.Effect<void>
+  readonly crash: Effect.Effect<never, WorkerCrashed>
+}
+
+/** @internal Nothing that the worker forks can die unseen: a defect stops the claiming and fails `crash`. */
+export const makeSupervisor: Effect.Effect<Supervisor, never, Scope.Scope> = Effect.gen(function*() {
+  const crash = yield* Deferred.make<never, WorkerCrashed>()
+  const scope = yield* Effect.scope
+  const claimers: Array<Fiber.RuntimeFiber<never>> = []
+  const stopClaiming = Effect.suspend(() => Fiber.interruptAll(claimers.splice(0)))
+
+  const onExit = (exit: Exit.Exit<unknown>): Effect.Effect<void> => {
+    if (Exit.isSuccess(exit) || Cause.isInterruptedOnly(exit.cause)) return Effect.void
+    return Effect.logFatal("The worker stops: a defect in its own code", exit.cause).pipe(
+      Effect.zipRight(Deferred.fail(crash, new WorkerCrashed({ cause: Cause.squash(exit.cause) }))),
+      // from a daemon: the failing fiber may be one of those that are interrupted here
+      Effect.zipRight(Effect.forkDaemon(stopClaiming))
+    )
+  }
+  const watched = <A>(effect: Effect.Effect<A>): Effect.Effect<A> => Effect.onExit(effect, onExit)
+
+  return {
+    fork: (loop) => Effect.asVoid(Effect.forkIn(Effect.interruptible(watched(loop)), scope)),
+    forkClaimer: (loop) =>
+      Effect.map(Effect.forkIn(Effect.interruptible(watched(loop)), scope), (fiber) => void claimers.push(fiber)),
+    forkAttempt: (life) => Effect.uninterruptible(Effect.forkDaemon(watched(life))),
+    stopClaiming,
+    crash: Deferred.await(crash)
+  }
+})
