@@ -11,7 +11,7 @@ import type { InTransaction } from "./ApplicationPool.js"
 import type { ApplicationTransaction } from "./ApplicationTransaction.js"
 import type { FinalizationReceipt } from "./FinalizationReceipt.js"
 import type { FinalizationToken } from "./FinalizationToken.js"
-import type { CompleteError, FinalizeError, PayloadRejected } from "./JobError.js"
+import type { CompleteError, FinalizeError, PayloadRejected, TransactionError } from "./JobError.js"
 import type { JobId } from "./JobId.js"
 import type { RunLease } from "./RunLease.js"
 
@@ -63,6 +63,13 @@ export interface OwnedAttempt<Kind extends string, Payload> extends Attempt<Kind
   readonly finalize: <A, E, R>(
     body: Effect.Effect<A, E, R>
   ) => Effect.Effect<FinalizationReceipt<Kind>, E | FinalizeError, Exclude<R, InTransaction>>
+  /**
+   * BEGIN · body · COMMIT on the application's pool, for a body that completes the attempt itself, or not at all. It commits
+   * only with every completion that was tried in it in place.
+   */
+  readonly transaction: <A, E, R>(
+    body: Effect.Effect<A, E, R>
+  ) => Effect.Effect<A, E | TransactionError, Exclude<R, InTransaction>>
   /** The primitive: completes inside the transaction that is open on this fiber. */
   readonly completeInTx: Effect.Effect<FinalizationReceipt<Kind>, CompleteError | SqlError, ApplicationTransaction>
 }

@@ -9,7 +9,7 @@ import type * as DateTime from "effect/DateTime"
 import type * as Duration from "effect/Duration"
 import type * as Effect from "effect/Effect"
 import type * as Option from "effect/Option"
-import type { InTransaction } from "./ApplicationPool.js"
+import type { ApplicationPool, InTransaction } from "./ApplicationPool.js"
 import type { ApplicationTransaction } from "./ApplicationTransaction.js"
 import type { Progress } from "./Attempt.js"
 import type { FinalizationReceipt } from "./FinalizationReceipt.js"
@@ -56,6 +56,7 @@ export interface AttemptHandle {
     kind: Kind,
     body: Effect.Effect<A, E, R>
   ) => Effect.Effect<FinalizationReceipt<Kind>, E | FinalizeError, Exclude<R, InTransaction>>
+  readonly transaction: ApplicationPool["Type"]["transaction"]
   readonly completeInTx: <Kind extends string>(
     kind: Kind
   ) => Effect.Effect<FinalizationReceipt<Kind>, CompleteError | SqlError, ApplicationTransaction>

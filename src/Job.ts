@@ -62,7 +62,9 @@ export interface Job<Kind extends string, Payload, E> {
   ) => Effect.Effect<ReadonlyArray<Enqueued<Kind>>, PayloadRejected | SqlError, SqlClient>
   /** An ordinary handler: its job is completed by the runtime after it succeeded, in a batch. */
   readonly toLayer: <R>(
-    run: (attempt: Attempt<Kind, Payload>) => Effect.Effect<void | JobOutcome, E | OutcomeSelected | SqlError, R> & Guard<R>
+    run: (
+      attempt: Attempt<Kind, Payload>
+    ) => Effect.Effect<void | JobOutcome, E | OutcomeSelected | PayloadRejected | SqlError, R> & Guard<R>
   ) => Layer.Layer<Handles<Kind>, never, R>
   /**
    * A caller-owned handler: its job is completed in the application's own transaction, and the receipt of that completion is
@@ -71,8 +73,14 @@ export interface Job<Kind extends string, Payload, E> {
   readonly toLayerCallerOwned: <R>(
     run: (
       attempt: OwnedAttempt<Kind, Payload>
-    ) => Effect.Effect<FinalizationReceipt<Kind>, E | OutcomeSelected | FinalizeError | SqlError, R> & Guard<R>
+    ) => Effect.Effect<
+      FinalizationReceipt<Kind>,
+      E | OutcomeSelected | FinalizeError | PayloadRejected | SqlError,
+      R
+    > & Guard<R>
   ) => Layer.Layer<Handles<Kind>, never, R>
+  /** The payload as it is stored. Fails with `PayloadRejected` on what the schema does not accept. */
+  readonly encode: (payload: Payload) => Effect.Effect<unknown, PayloadRejected>
   /** The kind's handler, for the worker. */
   readonly handler: Effect.Effect<RegisteredHandler, never, Handles<Kind>>
 }
@@ -114,7 +122,8 @@ export const make = <const Kind extends string, Payload, PayloadEncoded, E = nev
   kind: Kind,
   options: JobOptions<Payload, PayloadEncoded, E, EEncoded>
 ): Job<Kind, Payload, E> => {
-  const encode = Schema.encode(options.payload)
+  const encodePayload = Schema.encode(options.payload)
+  const encode = (payload: Payload) => Effect.mapError(encodePayload(payload), payloadRejected)
   const decode = Schema.decodeUnknown(options.payload)
   const tag = handles(kind)
   const withDefaults = (overrides: Enqueue.EnqueueOptions | undefined): Enqueue.EnqueueOptions => ({
@@ -126,10 +135,7 @@ export const make = <const Kind extends string, Payload, PayloadEncoded, E = nev
 
   const enqueueAll: Job<Kind, Payload, E>["enqueueAll"] = (payloads, overrides) =>
     Effect.forEach(payloads, (payload) =>
-      encode(payload).pipe(
-        Effect.map((args): Enqueue.EncodedJob => ({ kind, args, options: withDefaults(overrides) })),
-        Effect.mapError((error) => payloadRejected(error))
-      )).pipe(
+      Effect.map(encode(payload), (args): Enqueue.EncodedJob => ({ kind, args, options: withDefaults(overrides) }))).pipe(
         Effect.flatMap(Enqueue.insertJobs),
         Effect.map((ids) => ids.map((id) => ({ kind, id })))
       )
@@ -163,12 +169,14 @@ export const make = <const Kind extends string, Payload, PayloadEncoded, E = nev
       Effect.flatMap(enqueueAll([payload], overrides), ([job]) =>
         job === undefined ? Effect.dieMessage("insert_jobs answered no id") : Effect.succeed(job)),
     enqueueAll,
+    encode,
     toLayer: (run) => register("ordinary", (handle, payload) => run(attemptOf(kind, handle, payload))),
     toLayerCallerOwned: (run) =>
       register("caller-owned", (handle, payload) =>
         run({
           ...attemptOf(kind, handle, payload),
           token: handle.token,
+          transaction: handle.transaction,
           finalize: (body) => handle.finalize(kind, body),
           completeInTx: handle.completeInTx(kind)
         })),

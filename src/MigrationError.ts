@@ -15,12 +15,12 @@ const show = (name: string): string => JSON.stringify(name)
  * @since 0.1.0
  * @category errors
  */
-export class InvalidMigrationOption
-  extends Schema.TaggedError<InvalidMigrationOption>("effect-awa/InvalidMigrationOption")("InvalidMigrationOption", {
-    option: Schema.Literal("url", "schema", "ring", "from", "lockTimeout"),
-    rule: Schema.String
-  })
-{
+export class InvalidMigrationOption extends Schema.TaggedError<InvalidMigrationOption>(
+  "effect-awa/InvalidMigrationOption"
+)("InvalidMigrationOption", {
+  option: Schema.Literal("url", "schema", "ring", "from", "lockTimeout"),
+  rule: Schema.String
+}) {
   override get message(): string {
     return `${this.option}: ${this.rule}`
   }
@@ -33,12 +33,12 @@ export class InvalidMigrationOption
  * @since 0.1.0
  * @category errors
  */
-export class MigrationConnectionFailed
-  extends Schema.TaggedError<MigrationConnectionFailed>("effect-awa/MigrationConnectionFailed")("MigrationConnectionFailed", {
-    sqlState: Schema.optional(Schema.String),
-    reason: Schema.String
-  })
-{
+export class MigrationConnectionFailed extends Schema.TaggedError<MigrationConnectionFailed>(
+  "effect-awa/MigrationConnectionFailed"
+)("MigrationConnectionFailed", {
+  sqlState: Schema.optional(Schema.String),
+  reason: Schema.String
+}) {
   override get message(): string {
     return `no connection to the database: ${this.reason}${this.sqlState === undefined ? "" : ` (${this.sqlState})`}`
   }
@@ -93,8 +93,10 @@ export class SchemaTooNew extends Schema.TaggedError<SchemaTooNew>("effect-awa/S
   contract: Schema.Number
 }) {
   override get message(): string {
-    return `schema ${show(this.schema)} is at version ${this.installedVersion} and serves contract versions from ` +
+    return (
+      `schema ${show(this.schema)} is at version ${this.installedVersion} and serves contract versions from ` +
       `${this.minimumContract}; this effect-awa speaks ${this.contract}: upgrade it`
+    )
   }
 }
 
@@ -112,8 +114,10 @@ export class RingSizeFixed extends Schema.TaggedError<RingSizeFixed>("effect-awa
   requested: Schema.Number
 }) {
   override get message(): string {
-    return `schema ${show(this.schema)} was installed with a ring of ${this.installed} segments, which cannot become ` +
+    return (
+      `schema ${show(this.schema)} was installed with a ring of ${this.installed} segments, which cannot become ` +
       `${this.requested}: leave the option out`
+    )
   }
 }
 
@@ -124,12 +128,15 @@ export class RingSizeFixed extends Schema.TaggedError<RingSizeFixed>("effect-awa
  * @since 0.1.0
  * @category errors
  */
-export class MigrationFailed extends Schema.TaggedError<MigrationFailed>("effect-awa/MigrationFailed")("MigrationFailed", {
-  /** What was being done: a file of `schema/`, or the name of a step. */
-  step: Schema.String,
-  sqlState: Schema.optional(Schema.String),
-  reason: Schema.String
-}) {
+export class MigrationFailed extends Schema.TaggedError<MigrationFailed>("effect-awa/MigrationFailed")(
+  "MigrationFailed",
+  {
+    /** What was being done: a file of `schema/`, or the name of a step. */
+    step: Schema.String,
+    sqlState: Schema.optional(Schema.String),
+    reason: Schema.String
+  }
+) {
   override get message(): string {
     return `${this.step}: ${this.reason}${this.sqlState === undefined ? "" : ` (${this.sqlState})`}`
   }

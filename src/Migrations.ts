@@ -99,7 +99,7 @@ const describe = (plan: Plan): Pick<MigrationReport, "action" | "version" | "pre
  * @category constructors
  */
 export const migrate = (options: MigrateOptions): Effect.Effect<MigrationReport, MigrationError> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const schema = yield* checkSchema(options.schema ?? "awa")
     const ring = options.ring === undefined ? undefined : yield* checkRing(options.ring)
     const lockMillis = yield* checkLockTimeout(options.lockTimeout ?? "2 minutes")
@@ -138,7 +138,7 @@ export interface ScriptOptions {
  * @category constructors
  */
 export const script = (options: ScriptOptions = {}): Either.Either<string, InvalidMigrationOption> =>
-  Either.gen(function*() {
+  Either.gen(function* () {
     const schema = yield* checkSchema(options.schema ?? "awa")
     const ring = yield* checkRing(options.ring ?? defaultRing)
     const from = yield* checkVersion(options.from ?? 0)

@@ -55,6 +55,8 @@ export interface WorkerOptions {
   readonly name?: string
   /** How long handlers may go on when the worker stops, before they are interrupted; 30 seconds. */
   readonly shutdownGrace?: Duration.DurationInput
+  /** How long interrupted handlers may take to end and be settled, before their leases are left to rescue; 10 seconds. */
+  readonly interruptGrace?: Duration.DurationInput
   /** How often attempts and the runtime are renewed; 15 seconds. Keep it well below the staleness. */
   readonly beat?: Duration.DurationInput
   /** The pause between two maintenance ticks while work is under way; 1 second. */
@@ -107,6 +109,7 @@ export const make = Effect.fnUntraced(function*(
   const inFlight = InFlight.make()
   const name = options.name ?? `pid ${process.pid}`
   const grace = Duration.decode(options.shutdownGrace ?? "30 seconds")
+  const interruptGrace = Duration.decode(options.interruptGrace ?? "10 seconds")
 
   const runtimeId = yield* Effect.acquireRelease(
     heartbeat.register(name),
@@ -178,7 +181,7 @@ export const make = Effect.fnUntraced(function*(
   // ---- its end ------------------------------------------------------------------------------------------------------
 
   yield* Effect.addFinalizer(() =>
-    Effect.zipRight(supervisor.stopClaiming, stopInFlight(inFlight, grace))
+    Effect.zipRight(supervisor.stopClaiming, stopInFlight(inFlight, grace, interruptGrace))
   )
   for (const [queue, { concurrency }] of Object.entries(options.queues)) {
     const permits = yield* Permits.make(concurrency)

@@ -9,8 +9,8 @@ import * as Cause from "effect/Cause"
 import * as Console from "effect/Console"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
-import { libraryVersion } from "../internal/version.js"
 import { migrate } from "./migrate.js"
+import { version } from "./version.js"
 
 /**
  * The command and its subcommands.
@@ -19,16 +19,20 @@ import { migrate } from "./migrate.js"
  * @category constructors
  */
 export const awa = Command.make("awa").pipe(
-  Command.withDescription("effect-awa: a PostgreSQL job queue in which a job's completion commits together with its work."),
+  Command.withDescription(
+    "effect-awa: a PostgreSQL job queue in which a job's completion commits together with its work."
+  ),
   Command.withSubcommands([migrate])
 )
 
-const parseAndRun = Command.run(awa, { name: "awa", version: libraryVersion })
+const parseAndRun = Command.run(awa, { name: "awa", version })
 
 /** An error is one line; what was not expected is shown whole. */
-const report = (cause: Cause.Cause<{ readonly message: string } | ValidationError.ValidationError>): Effect.Effect<void> =>
+const report = (
+  cause: Cause.Cause<{ readonly message: string } | ValidationError.ValidationError>
+): Effect.Effect<void> =>
   Option.match(Cause.failureOption(cause), {
-    onNone: () => Cause.isInterruptedOnly(cause) ? Effect.void : Console.error(`awa: ${Cause.pretty(cause)}`),
+    onNone: () => (Cause.isInterruptedOnly(cause) ? Effect.void : Console.error(`awa: ${Cause.pretty(cause)}`)),
     onSome: (error) =>
       ValidationError.isValidationError(error)
         ? Effect.void // printed by the parser

@@ -47,8 +47,10 @@ const describe = (report: Migrations.MigrationReport): string => {
     case "unchanged":
       return `Nothing to do, ${where} is up to date: ${version}. Nothing was written.`
     case "newer":
-      return `Nothing to do, ${where} is newer than this awa (${Migrations.schemaVersion}) and serves it: ${version}. ` +
+      return (
+        `Nothing to do, ${where} is newer than this awa (${Migrations.schemaVersion}) and serves it: ${version}. ` +
         "Nothing was written."
+      )
   }
 }
 
@@ -59,7 +61,7 @@ const printScript = (options: Migrations.ScriptOptions): Effect.Effect<void, Inv
 export const migrate = Command.make(
   "migrate",
   { databaseUrl, from, print, ring, schema },
-  Effect.fnUntraced(function*(options) {
+  Effect.fnUntraced(function* (options) {
     const ring = Option.getOrUndefined(options.ring)
     const from = Option.getOrUndefined(options.from)
     if (options.print) return yield* printScript({ schema: options.schema, ring, from })
@@ -68,13 +70,13 @@ export const migrate = Command.make(
     }
     const url = yield* options.databaseUrl.pipe(
       Effect.orElse(() => Config.redacted("AWA_DATABASE_URL")),
-      Effect.catchTag("ConfigError", () =>
-        new InvalidMigrationOption({ option: "url", rule: "set AWA_DATABASE_URL, or give --database-url" }))
+      Effect.catchTag(
+        "ConfigError",
+        () => new InvalidMigrationOption({ option: "url", rule: "set AWA_DATABASE_URL, or give --database-url" })
+      )
     )
     const report = yield* Migrations.migrate({ url, schema: options.schema, ring })
     yield* Console.log(describe(report))
     if (report.applied.length > 0) yield* Console.log(`Applied: ${report.applied.join(", ")}`)
   })
-).pipe(
-  Command.withDescription("Install effect-awa's schema into a database, or bring it up to date.")
-)
+).pipe(Command.withDescription("Install effect-awa's schema into a database, or bring it up to date."))

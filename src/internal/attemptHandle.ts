@@ -62,6 +62,7 @@ export const attemptHandle = (entry: Entry, finalizing: Finalizing): AttemptHand
     idempotencyKey: `${finalizing.origin}:${attempt.token.jobId}`,
     progress: progressOf(entry),
     token: attempt.token,
+    transaction: finalizing.pool.transaction,
     completeInTx,
     finalize: (kind, body) =>
       finalizing.pool.transaction(

@@ -5,6 +5,7 @@ import * as Redacted from "effect/Redacted"
 import type * as Scope from "effect/Scope"
 import * as Pg from "pg"
 import { InvalidMigrationOption, MigrationConnectionFailed, MigrationFailed } from "../MigrationError.js"
+import { pgTypes } from "./pgTypes.js"
 import { sqlMessageOf, sqlStateOf } from "./sqlState.js"
 
 /** @internal */
@@ -30,15 +31,19 @@ const reasonOf = (cause: unknown): string => {
 }
 
 /** Nothing of the URL may get into an error: it holds the password. */
-const configOf = (
-  url: Redacted.Redacted | Pg.ClientConfig
-): Effect.Effect<Pg.ClientConfig, InvalidMigrationOption> => {
+const configOf = (url: Redacted.Redacted | Pg.ClientConfig): Effect.Effect<Pg.ClientConfig, InvalidMigrationOption> => {
   if (!Redacted.isRedacted(url)) return Effect.succeed(url)
   const connectionString = Redacted.value(url)
   return typeof connectionString === "string" && /^(postgres(ql)?:\/\/|socket:|\/)/.test(connectionString)
     ? Effect.succeed({ connectionString })
-    : Effect.fail(new InvalidMigrationOption({ option: "url", rule: "expected postgres://user:password@host:port/database" }))
+    : Effect.fail(
+        new InvalidMigrationOption({ option: "url", rule: "expected postgres://user:password@host:port/database" })
+      )
 }
+
+/** A message of several statements is answered by a list, which the driver's types do not say. */
+const commandOf = (answer: Pg.QueryResult | Array<Pg.QueryResult>): string =>
+  (Array.isArray(answer) ? answer.at(-1) : answer)?.command ?? ""
 
 const makeClient = (config: Pg.ClientConfig): Effect.Effect<Pg.Client, InvalidMigrationOption> =>
   Effect.try({
@@ -47,12 +52,14 @@ const makeClient = (config: Pg.ClientConfig): Effect.Effect<Pg.Client, InvalidMi
         application_name: "effect-awa migrate",
         connectionTimeoutMillis: connectMillis,
         keepAlive: true,
-        ...config
+        ...config,
+        types: pgTypes // not the application's
       })
       client.on("error", () => {}) // the statement in flight, or the next one, fails with it
       return client
     },
-    catch: () => new InvalidMigrationOption({ option: "url", rule: "not a connection that the PostgreSQL driver understands" })
+    catch: () =>
+      new InvalidMigrationOption({ option: "url", rule: "not a connection that the PostgreSQL driver understands" })
   })
 
 /**
@@ -60,15 +67,12 @@ const makeClient = (config: Pg.ClientConfig): Effect.Effect<Pg.Client, InvalidMi
  *
  * @internal
  */
-export const connect = Effect.fnUntraced(function*(url: Redacted.Redacted | Pg.ClientConfig): Effect.fn.Return<
-  Connection,
-  InvalidMigrationOption | MigrationConnectionFailed,
-  Scope.Scope
-> {
+export const connect = Effect.fnUntraced(function* (
+  url: Redacted.Redacted | Pg.ClientConfig
+): Effect.fn.Return<Connection, InvalidMigrationOption | MigrationConnectionFailed, Scope.Scope> {
   const config = yield* configOf(url)
-  const client = yield* Effect.acquireRelease(
-    makeClient(config),
-    (client) => Effect.promise(() => client.end()).pipe(Effect.interruptible, Effect.timeoutOption("5 seconds"))
+  const client = yield* Effect.acquireRelease(makeClient(config), (client) =>
+    Effect.promise(() => client.end()).pipe(Effect.interruptible, Effect.timeoutOption("5 seconds"))
   )
   yield* Effect.tryPromise({
     try: () => client.connect(),
@@ -80,21 +84,15 @@ export const connect = Effect.fnUntraced(function*(url: Redacted.Redacted | Pg.C
       try: send,
       catch: (cause) =>
         new MigrationFailed({ step, sqlState: Option.getOrUndefined(sqlStateOf(cause)), reason: reasonOf(cause) })
-    }).pipe(Effect.timeoutFail({
-      duration: millis,
-      onTimeout: () => new MigrationFailed({ step, reason: `no answer from the server within ${millis} ms` })
-    }))
-  return {
-    execute: (step, sql, millis) =>
-      ask(step, millis, async () => {
-        // a message of several statements is answered by a list, which the driver's types do not say
-        const answer: Pg.QueryResult | ReadonlyArray<Pg.QueryResult> = await client.query(sql)
-        return (Array.isArray(answer) ? answer.at(-1) : answer)?.command ?? ""
-      }),
-    query: (step, sql, values, millis) =>
-      ask(step, millis, async () => {
-        const answer = await client.query<Record<string, unknown>>(sql, [...values])
-        return answer.rows
+    }).pipe(
+      Effect.timeoutFail({
+        duration: millis,
+        onTimeout: () => new MigrationFailed({ step, reason: `no answer from the server within ${millis} ms` })
       })
+    )
+  return {
+    execute: (step, sql, millis) => ask(step, millis, async () => commandOf(await client.query(sql))),
+    query: (step, sql, values, millis) =>
+      ask(step, millis, async () => (await client.query<Record<string, unknown>>(sql, [...values])).rows)
   }
 })

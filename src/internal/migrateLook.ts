@@ -33,10 +33,12 @@ const Meta = Schema.Struct({
 
 const Metas = Schema.Array(Meta)
 
-const decode = <A, I>(step: string, schema: Schema.Schema<A, I>) => (rows: unknown): Effect.Effect<A, MigrationFailed> =>
-  Schema.decodeUnknown(schema)(rows).pipe(
-    Effect.mapError((error) => new MigrationFailed({ step, reason: error.message }))
-  )
+const decode =
+  <A, I>(step: string, schema: Schema.Schema<A, I>) =>
+  (rows: unknown): Effect.Effect<A, MigrationFailed> =>
+    Schema.decodeUnknown(schema)(rows).pipe(
+      Effect.mapError((error) => new MigrationFailed({ step, reason: error.message }))
+    )
 
 /**
  * What stands under the schema's name. A foreign `meta` is read only when it is a plain table of our shape, so that
@@ -44,11 +46,14 @@ const decode = <A, I>(step: string, schema: Schema.Schema<A, I>) => (rows: unkno
  *
  * @internal
  */
-export const look = Effect.fnUntraced(function*(connection: Connection, schema: string): Effect.fn.Return<Found, MigrationFailed> {
+export const look = Effect.fnUntraced(function* (
+  connection: Connection,
+  schema: string
+): Effect.fn.Return<Found, MigrationFailed> {
   const step = "look at the schema"
-  const [around] = yield* connection.query(step, surroundings, [schema], limits.statement).pipe(
-    Effect.flatMap(decode(step, Surroundings))
-  )
+  const [around] = yield* connection
+    .query(step, surroundings, [schema], limits.statement)
+    .pipe(Effect.flatMap(decode(step, Surroundings)))
   if (!around.present) return { _tag: "Absent" }
   if (!around.occupied) return { _tag: "Empty" }
   if (!around.has_meta) return { _tag: "Foreign", found: "it has objects, and no table meta of effect-awa" }

@@ -21,10 +21,12 @@ export const checkSchema = (name: string): Checked<string> => {
   return rule === undefined ? Either.right(name) : Either.left(new InvalidMigrationOption({ option: "schema", rule }))
 }
 
-const checkInteger = (option: "ring" | "from", least: number, most: number) => (value: number): Checked<number> =>
-  Number.isInteger(value) && value >= least && value <= most
-    ? Either.right(value)
-    : Either.left(new InvalidMigrationOption({ option, rule: `expected an integer from ${least} to ${most}` }))
+const checkInteger =
+  (option: "ring" | "from", least: number, most: number) =>
+  (value: number): Checked<number> =>
+    Number.isInteger(value) && value >= least && value <= most
+      ? Either.right(value)
+      : Either.left(new InvalidMigrationOption({ option, rule: `expected an integer from ${least} to ${most}` }))
 
 /** @internal */
 export const checkRing = checkInteger("ring", 4, 64)

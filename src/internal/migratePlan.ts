@@ -1,6 +1,6 @@
 import * as Either from "effect/Either"
 import { ForeignSchema, RingSizeFixed, SchemaTooNew } from "../MigrationError.js"
-import { contractVersion } from "./version.js"
+import { contractVersion } from "./contractVersion.js"
 
 /** @internal What stands in the database under the schema's name. */
 export type Found =
@@ -8,12 +8,12 @@ export type Found =
   | { readonly _tag: "Empty" }
   | { readonly _tag: "Foreign"; readonly found: string }
   | {
-    readonly _tag: "Installed"
-    readonly version: number
-    readonly minimumContract: number
-    readonly ring: number
-    readonly renderedHash: string
-  }
+      readonly _tag: "Installed"
+      readonly version: number
+      readonly minimumContract: number
+      readonly ring: number
+      readonly renderedHash: string
+    }
 
 /** @internal What is to be done about it. */
 export type Plan =

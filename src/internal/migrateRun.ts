@@ -40,11 +40,7 @@ const stepsOf = (plan: Plan, target: RenderOptions): ReadonlyArray<Script.Step> 
         Script.closingStep(target)
       ]
     case "Upgrade":
-      return [
-        ...Script.migrationSteps(target, plan.from),
-        ...Script.functionSteps(target),
-        Script.closingStep(target)
-      ]
+      return [...Script.migrationSteps(target, plan.from), ...Script.functionSteps(target), Script.closingStep(target)]
     case "Refresh":
       return [...Script.functionSteps(target), Script.closingStep(target)]
   }
@@ -77,7 +73,7 @@ export const run = (
   connection: Connection,
   options: RunOptions
 ): Effect.Effect<Outcome, MigrationBusy | MigrationFailed | ForeignSchema | SchemaTooNew | RingSizeFixed> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { ring, schema } = options
     yield* connection.execute("begin", Script.begin(options.lockMillis), messageMillis)
     yield* takeLock(connection, options)
@@ -94,6 +90,4 @@ export const run = (
     yield* commit(connection)
     const migrations = Script.migrationSteps({ schema, ring: plan.ring }, 0).map((step) => step.name)
     return { plan, applied: migrations.filter((name) => steps.some((step) => step.name === name)) }
-  }).pipe(
-    Effect.tapError(() => connection.execute("rollback", "rollback", 5_000).pipe(Effect.ignore))
-  )
+  }).pipe(Effect.tapError(() => connection.execute("rollback", "rollback", 5_000).pipe(Effect.ignore)))

@@ -20,7 +20,10 @@ const steps = (
 
 /** @internal The migrations after a version, in order. */
 export const migrationSteps = (target: RenderOptions, from: number): ReadonlyArray<Step> =>
-  steps(migrations.filter((migration) => versionOf(migration.name) > from), target)
+  steps(
+    migrations.filter((migration) => versionOf(migration.name) > from),
+    target
+  )
 
 /** @internal All functions and views, create or replace. */
 export const functionSteps = (target: RenderOptions): ReadonlyArray<Step> => steps(functions, target)
@@ -135,9 +138,10 @@ end $$;
  */
 export const makeScript = (target: RenderOptions, from: number, lockMillis: number): string => {
   const guard = renderSql(from === 0 ? guardInstall : guardUpgrade(from), target)
-  const title = from === 0
-    ? `installs schema version ${latestVersion} from nothing`
-    : `brings schema version ${from} to ${latestVersion}`
+  const title =
+    from === 0
+      ? `installs schema version ${latestVersion} from nothing`
+      : `brings schema version ${from} to ${latestVersion}`
   return [
     `-- effect-awa: ${title}. One transaction, its own; no psql commands.\n`,
     begin(lockMillis),

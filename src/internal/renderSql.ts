@@ -5,7 +5,7 @@ export interface RenderOptions {
 }
 
 /** @internal A double-quoted identifier. */
-export const quoteIdentifier = (name: string): string => `"${name.replaceAll("\"", "\"\"")}"`
+export const quoteIdentifier = (name: string): string => `"${name.replaceAll('"', '""')}"`
 
 /** @internal A literal that means the same whatever `standard_conforming_strings` says. */
 export const quoteLiteral = (text: string): string => {
@@ -46,10 +46,13 @@ const segments = /^[ \t]*\{\{#segments(?: ([a-z ]+))?\}\}\n([\s\S]*?)^[ \t]*\{\{
 export const renderSql = (template: string, options: RenderOptions): string => {
   const { ring, schema } = options
   const quoted = quoteIdentifier(schema)
-  const unfolded = template.replace(segments, (_, join: string | undefined, body: string, end: string) =>
-    Array.from({ length: ring }, (_, segment) => body.replaceAll("{{segment}}", String(segment))).join(
-      join === undefined ? "" : `${join}\n`
-    ) + (end === "" ? "" : `${end}\n`))
+  const unfolded = template.replace(
+    segments,
+    (_, join: string | undefined, body: string, end: string) =>
+      Array.from({ length: ring }, (_, segment) => body.replaceAll("{{segment}}", String(segment))).join(
+        join === undefined ? "" : `${join}\n`
+      ) + (end === "" ? "" : `${end}\n`)
+  )
   const tag = dollarTag(schema)
   // In one pass: a schema's name may itself look like a placeholder.
   return unfolded.replace(/\$\$|\{\{([^{}]*)\}\}/g, (found, placeholder: string | undefined) => {

@@ -83,22 +83,23 @@ export const keepMaintaining = (
   return Effect.forever(once)
 }
 
-/** How long an interrupted handler may take to end, and its attempt to be settled, before it is left to rescue. */
-const settleGrace = Duration.seconds(10)
-
 /**
  * Lets the attempts in flight finish within the grace, then interrupts their handlers and waits until they are settled. Only
  * a handler that ignores its interruption is left behind, its lease to rescue (contract C-05).
  *
  * @internal
  */
-export const stopInFlight = (inFlight: InFlight, grace: Duration.Duration): Effect.Effect<void> =>
+export const stopInFlight = (
+  inFlight: InFlight,
+  grace: Duration.Duration,
+  interruptGrace: Duration.Duration
+): Effect.Effect<void> =>
   Effect.gen(function*() {
     // a finalizer is uninterruptible, and a timeout cannot cut what is
     const emptyWithin = (limit: Duration.Duration) => Effect.timeoutOption(Effect.interruptible(inFlight.empty), limit)
     if (Option.isSome(yield* emptyWithin(grace))) return
     yield* Effect.forEach(Array.from(inFlight.entries()), (entry) => interrupt(entry, "shutdown"), { discard: true })
-    if (Option.isSome(yield* emptyWithin(settleGrace))) return
+    if (Option.isSome(yield* emptyWithin(interruptGrace))) return
     const left = Array.from(inFlight.entries(), (entry) => `${entry.attempt.kind} ${entry.attempt.token.jobId}`)
     yield* Effect.logWarning(`Left behind, their leases to rescue: ${left.slice(0, 20).join(", ")} (${left.length} in all)`)
   })

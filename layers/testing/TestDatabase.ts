@@ -1,0 +1,160 @@
+/**
+ * A database of a test's own, cloned from a migrated template.
+ *
+ * @since 0.1.0
+ */
+import * as SqlClient from "@effect/sql/SqlClient"
+import type { SqlError } from "@effect/sql/SqlError"
+import * as PgClient from "@effect/sql-pg/PgClient"
+import type * as Config from "effect/Config"
+import type * as ConfigError from "effect/ConfigError"
+import * as Context from "effect/Context"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import * as Redacted from "effect/Redacted"
+import * as Schema from "effect/Schema"
+import type * as Scope from "effect/Scope"
+import { createHash, randomBytes } from "node:crypto"
+import * as Pg from "pg"
+import { InstalledSchema } from "../../src/Enqueue.js"
+import { quoteIdentifier } from "../../src/internal/renderSql.js"
+import { functions, migrations } from "../../src/internal/schemaText.generated.js"
+import type { MigrationError } from "../../src/MigrationError.js"
+import * as Migrations from "../../src/Migrations.js"
+
+/**
+ * The test's database could not be made.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class TestDatabaseError extends Schema.TaggedError<TestDatabaseError>("effect-awa/TestDatabaseError")("TestDatabaseError", {
+  operation: Schema.String,
+  cause: Schema.Defect
+}) {
+  override get message(): string {
+    return `The test database: ${this.operation} failed`
+  }
+}
+
+/**
+ * @since 0.1.0
+ * @category services
+ */
+export class TestDatabase extends Context.Tag("effect-awa/TestDatabase")<TestDatabase, {
+  readonly url: Redacted.Redacted
+  readonly name: string
+  /** The schema that effect-awa is installed in. */
+  readonly schema: string
+}>() {}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
+export interface TestDatabaseOptions {
+  /** A superuser's url to the server's `postgres` database, for instance an embedded server's. */
+  readonly server: Config.Config<Redacted.Redacted>
+  /** The schema that effect-awa is installed in; `awa`. */
+  readonly schema?: string
+  /** The number of segments of the ring; 4, the smallest: a clone is quicker the less there is in it. */
+  readonly ring?: number
+}
+
+const attempt = <A>(operation: string, run: () => Promise<A>): Effect.Effect<A, TestDatabaseError> =>
+  Effect.tryPromise({ try: run, catch: (cause) => new TestDatabaseError({ operation, cause }) })
+
+const connect = (url: string): Effect.Effect<Pg.Client, TestDatabaseError, Scope.Scope> =>
+  Effect.acquireRelease(
+    attempt("connect", async () => {
+      const client = new Pg.Client({ connectionString: url, application_name: "effect-awa testing" })
+      client.on("error", () => {})
+      await client.connect()
+      return client
+    }),
+    (client) => Effect.promise(() => client.end().catch(() => undefined))
+  )
+
+const inDatabase = (url: string, database: string): string => {
+  const changed = new URL(url)
+  changed.pathname = `/${encodeURIComponent(database)}`
+  return changed.toString()
+}
+
+/** One template for a schema's text, its name and its ring; made once on a server, under a lock, whoever comes first. */
+const template = (url: string, admin: Pg.Client, schema: string, ring: number) =>
+  Effect.gen(function*() {
+    const text = JSON.stringify([schema, ring, migrations, functions])
+    const name = `awa_template_${createHash("sha256").update(text).digest("hex").slice(0, 16)}`
+    const query = (sql: string, values: ReadonlyArray<unknown> = []) =>
+      attempt("template", () => admin.query(sql, [...values]))
+    const exists = Effect.map(query("select from pg_database where datname = $1", [name]), (result) => result.rowCount === 1)
+    yield* Effect.acquireUseRelease(
+      query("select pg_advisory_lock(hashtextextended('effect-awa/testing', 0))"),
+      () =>
+        Effect.gen(function*() {
+          if (yield* exists) return
+          const draft = `${name}_draft`
+          yield* query(`drop database if exists ${quoteIdentifier(draft)} with (force)`)
+          yield* query(`create database ${quoteIdentifier(draft)} template template0`)
+          yield* Migrations.migrate({ url: Redacted.make(inDatabase(url, draft)), schema, ring })
+          yield* query(`alter database ${quoteIdentifier(draft)} rename to ${quoteIdentifier(name)}`)
+        }),
+      () => Effect.ignore(query("select pg_advisory_unlock(hashtextextended('effect-awa/testing', 0))"))
+    )
+    return name
+  })
+
+/**
+ * A fresh database, dropped when the scope closes.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const make = Effect.fnUntraced(function*(options: TestDatabaseOptions): Effect.fn.Return<
+  TestDatabase["Type"],
+  TestDatabaseError | MigrationError | ConfigError.ConfigError,
+  Scope.Scope
+> {
+  const server = Redacted.value(yield* options.server)
+  const schema = options.schema ?? "awa"
+  const admin = yield* connect(server)
+  const source = yield* template(server, admin, schema, options.ring ?? 4)
+  const name = `awa_test_${randomBytes(6).toString("hex")}`
+  yield* Effect.acquireRelease(
+    attempt("create", () => admin.query(`create database ${quoteIdentifier(name)} template ${quoteIdentifier(source)}`)),
+    () => Effect.ignoreLogged(attempt("drop", () => admin.query(`drop database if exists ${quoteIdentifier(name)} with (force)`)))
+  )
+  const url = inDatabase(server, name)
+  yield* Effect.scoped(Effect.gen(function*() {
+    const client = yield* connect(url)
+    // a clone is a copy like any other: tokens of the template must not match here
+    yield* attempt("adopt", () => client.query(`select ${quoteIdentifier(schema)}.adopt_database()`))
+  }))
+  return { url: Redacted.make(url), name, schema }
+})
+
+/**
+ * A database of the test's own with the schema in it, and a client for the application's side of the test.
+ *
+ * @example
+ * ```ts
+ * import { Config } from "effect"
+ * import { Testing } from "effect-awa/testing"
+ *
+ * export const Database = Testing.database({ server: Config.redacted("AWA_TEST_DATABASE_URL") })
+ * ```
+ *
+ * @since 0.1.0
+ * @category layers
+ */
+export const database = (options: TestDatabaseOptions): Layer.Layer<
+  TestDatabase | PgClient.PgClient | SqlClient.SqlClient,
+  TestDatabaseError | MigrationError | ConfigError.ConfigError | SqlError
+> => {
+  const own = Layer.scoped(TestDatabase, make(options))
+  const client = Layer.unwrapEffect(Effect.map(TestDatabase, ({ url }) =>
+    PgClient.layer({ url, maxConnections: 10, applicationName: "application" })))
+  const schema = Layer.effect(InstalledSchema, Effect.map(TestDatabase, (database) => database.schema))
+  return Layer.mergeAll(client, schema).pipe(Layer.provideMerge(own))
+}
