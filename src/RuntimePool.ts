@@ -13,6 +13,7 @@ import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import * as Pg from "pg"
 import * as Column from "./internal/column.js"
+import { contractVersion } from "./internal/contractVersion.js"
 import { type Listener, openListener } from "./internal/listener.js"
 import { pgTypes } from "./internal/pgTypes.js"
 import { quoteIdentifier } from "./internal/renderSql.js"
@@ -101,9 +102,6 @@ const toDatabaseError = (operation: string) => (cause: unknown): DatabaseError =
     reason: sqlMessageOf(cause)
   })
 }
-
-/** The version of the contract that this library speaks. */
-const contractVersion = 1
 
 type Connected = Pick<RuntimePool["Type"], "call" | "quotedSchema">
 

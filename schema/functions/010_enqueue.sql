@@ -54,7 +54,7 @@ end $$;
 
 -- Raises on the first job that breaks a rule, naming the field and the rule, before anything is written.
 create or replace function {{schema}}.check_jobs(p_jobs jsonb) returns void
-language plpgsql immutable as $$
+language plpgsql stable as $$
 declare
   v_fault record;
 begin
@@ -74,7 +74,10 @@ begin
   from jsonb_array_elements(p_jobs) with ordinality as j(e, ord)
   cross join lateral (select case
     when jsonb_typeof(j.e) <> 'object' then 'expected an object'
+    when j.e - '{kind,args,queue,opts}'::text[] <> '{}' then 'expected the keys kind, args, queue and opts only'
+    when jsonb_typeof(j.e -> 'kind') <> 'string' then 'kind: expected a non-empty text'
     when {{schema}}.name_fault(j.e ->> 'kind') is not null then 'kind: ' || {{schema}}.name_fault(j.e ->> 'kind')
+    when jsonb_typeof(j.e -> 'queue') <> 'string' then 'queue: expected a non-empty text'
     when {{schema}}.name_fault(j.e ->> 'queue') is not null then 'queue: ' || {{schema}}.name_fault(j.e ->> 'queue')
     when j.e -> 'args' is null then 'args: expected a JSON value'
     -- The rule is 1 MiB of compact JSON; the stored text has spaces, hence twice that here. The cheap size comes first.
@@ -89,11 +92,24 @@ begin
     when coalesce(j.e -> 'opts' ->> 'run_at', '2000-01-01T00:00:00Z')
       !~ '^[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:?[0-9]{2})$'
       then 'run_at: expected an ISO 8601 time with its zone'
+    when coalesce(jsonb_typeof(j.e -> 'opts' -> 'notify'), 'null') not in ('boolean', 'null') then 'notify: expected a boolean'
   end) as f(rule)
   where f.rule is not null
   order by j.ord limit 1;
   if found then
     raise exception using errcode = '22023', message = format('job %s: %s', v_fault.at, v_fault.rule);
+  end if;
+  if exists (select from jsonb_array_elements(p_jobs) as j(e) where j.e -> 'opts' ->> 'run_at' is not null) then
+    begin  -- of the right form, and yet no such day or hour
+      for v_fault in
+        select j.ord - 1 as at, j.e -> 'opts' ->> 'run_at' as run_at
+        from jsonb_array_elements(p_jobs) with ordinality as j(e, ord) order by j.ord
+      loop
+        perform v_fault.run_at::timestamptz;
+      end loop;
+    exception when data_exception then
+      raise exception using errcode = '22023', message = format('job %s: run_at: there is no such time', v_fault.at);
+    end;
   end if;
 end $$;
 

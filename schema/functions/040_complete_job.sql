@@ -61,6 +61,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
+set enable_seqscan = off
 set standard_conforming_strings = on
 as $$
 #variable_conflict use_variable

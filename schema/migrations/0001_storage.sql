@@ -46,8 +46,8 @@ create table {{schema}}.segments (
   slot         smallint primary key check (slot between 0 and {{ring}} - 1),
   generation   bigint not null,
   state        text not null check (state in ('free', 'open', 'sealed', 'drained')),
-  opened_seq   bigint not null default 0,     -- entry_seq when it was opened: how many entries it took, without counting
-  rescued_to   bigint not null default 0,     -- every batch up to this id has all its closures
+  opened_seq   bigint not null default 1,     -- entry_seq when it was opened: how many entries it took, without counting
+  rescued_to   bigint not null default 0,     -- every attempt up to this batch is closed or has a row in attempt_state
   opened_at    timestamptz,
   sealed_at    timestamptz,
   drained_at   timestamptz
