@@ -81,8 +81,11 @@ export type WorkerLayerError =
 export const layer = <const Jobs extends ReadonlyArray<Worker.AnyJob>>(
   options: WorkerLayerOptions<Jobs>
 ): Layer.Layer<Worker.Worker, WorkerLayerError, PgClient | Worker.HandlesOf<Jobs>> => {
-  const runtimePool = Layer.unwrapEffect(Effect.map(options.database, (url) =>
-    RuntimePool.layer({ url, schema: options.schema, maxConnections: options.runtimeConnections })))
+  const runtimePool = Layer.unwrapEffect(
+    Effect.map(options.database, (url) =>
+      RuntimePool.layer({ url, schema: options.schema, maxConnections: options.runtimeConnections })
+    )
+  )
   const pools = Layer.provideMerge(
     ApplicationPool.layer({ maximumDuration: options.applicationTransaction }),
     runtimePool
@@ -96,5 +99,7 @@ export const layer = <const Jobs extends ReadonlyArray<Worker.AnyJob>>(
     Maintenance.layer(options.maintenance),
     Wakeup.layer({ ...options.wakeup, queues: Object.keys(options.queues) })
   )
-  return Worker.layer(options).pipe(Layer.provide(Layer.provideMerge(services, pools)))
+  return Worker.layer({ ...options, name: options.name ?? `pid ${process.pid}` }).pipe(
+    Layer.provide(Layer.provideMerge(services, pools))
+  )
 }

@@ -37,16 +37,19 @@ import { type DatabaseError, RuntimePool } from "./RuntimePool.js"
  * @since 0.1.0
  * @category services
  */
-export class ApplicationPool extends Context.Tag("effect-awa/ApplicationPool")<ApplicationPool, {
-  readonly client: SqlClient.SqlClient
-  /**
-   * BEGIN · body · COMMIT. Inside the body every program over `SqlClient` joins the transaction. Committed only with every
-   * completion that was tried in it in place; bounded in time on both sides; an interruption rolls it back.
-   */
-  readonly transaction: <A, E, R>(
-    body: Effect.Effect<A, E, R>
-  ) => Effect.Effect<A, E | TransactionError, Exclude<R, InTransaction>>
-}>() {}
+export class ApplicationPool extends Context.Tag("effect-awa/ApplicationPool")<
+  ApplicationPool,
+  {
+    readonly client: SqlClient.SqlClient
+    /**
+     * BEGIN · body · COMMIT. Inside the body every program over `SqlClient` joins the transaction. Committed only with every
+     * completion that was tried in it in place; bounded in time on both sides; an interruption rolls it back.
+     */
+    readonly transaction: <A, E, R>(
+      body: Effect.Effect<A, E, R>
+    ) => Effect.Effect<A, E | TransactionError, Exclude<R, InTransaction>>
+  }
+>() {}
 
 /**
  * What a transaction provides to its body.
@@ -76,14 +79,15 @@ const ambiguous = (state: string): boolean => /^(08|57P|58|XX)/.test(state)
 
 const beginText = (version: number, maximumMillis: number): string => {
   const limit = maximumMillis + serverSlackMillis
-  return `begin; set local statement_timeout = ${limit}; set local idle_in_transaction_session_timeout = ${limit}` +
+  return (
+    `begin; set local statement_timeout = ${limit}; set local idle_in_transaction_session_timeout = ${limit}` +
     (version >= 170000 ? `; set local transaction_timeout = ${limit}` : "")
+  )
 }
 
 const rollback = (connection: Connection): Effect.Effect<void> =>
-  Effect.flatMap(
-    within(connection.executeRaw("rollback", []), rollbackMillis),
-    (exit) => Option.isSome(exit) && Exit.isSuccess(exit.value) ? Effect.void : discard(connection)
+  Effect.flatMap(within(connection.executeRaw("rollback", []), rollbackMillis), (exit) =>
+    Option.isSome(exit) && Exit.isSuccess(exit.value) ? Effect.void : discard(connection)
   )
 
 const commit = (
@@ -103,7 +107,9 @@ const commit = (
       const exit = answer.value
       if (Exit.isSuccess(exit)) {
         const tag = lastCommand(exit.value)
-        return tag === "COMMIT" ? Effect.void : Effect.fail(new RolledBack({ cause: new Error(`COMMIT answered ${tag}`) }))
+        return tag === "COMMIT"
+          ? Effect.void
+          : Effect.fail(new RolledBack({ cause: new Error(`COMMIT answered ${tag}`) }))
       }
       const cause = Cause.squash(exit.cause)
       const state = Option.getOrUndefined(sqlStateOf(cause))
@@ -114,77 +120,86 @@ const commit = (
         rollback(connection),
         Effect.fail(
           state === "WA007"
-            ? new CompletionMissing({ sqlState: "WA007", reason: "a completion in it was rolled back with its savepoint" })
+            ? new CompletionMissing({
+                sqlState: "WA007",
+                reason: "a completion in it was rolled back with its savepoint"
+              })
             : new RolledBack({ cause })
         )
       )
     }
   )
 
-const makeTransaction = (
-  client: SqlClient.SqlClient,
-  version: number,
-  maximumMillis: number
-): ApplicationPool["Type"]["transaction"] =>
-<A, E, R>(body: Effect.Effect<A, E, R>) =>
-  Effect.uninterruptibleMask((restore) =>
-    Effect.gen(function*() {
-      if (Option.isSome(yield* Effect.serviceOption(SqlClient.TransactionConnection))) {
-        return yield* new TransactionUnavailable({ reason: "a transaction is open already on this fiber" })
-      }
-      const scope = yield* Scope.make()
-      const run = Effect.gen(function*() {
-        const connection = yield* restore(Scope.extend(client.reserve, scope)).pipe(
-          Effect.timeoutFail({
-            duration: maximumMillis,
-            onTimeout: () => new TransactionUnavailable({ reason: "the application pool gave no connection in time" })
-          }),
-          Effect.catchTag("SqlError", (cause: SqlError) => new TransactionUnavailable({ reason: "no connection", cause }))
-        )
-        const began = yield* within(connection.executeRaw(beginText(version, maximumMillis), []), maximumMillis)
-        if (Option.isNone(began) || Exit.isFailure(began.value)) {
-          yield* discard(connection)
-          return yield* new TransactionUnavailable({
-            reason: "BEGIN failed",
-            cause: Option.isSome(began) && Exit.isFailure(began.value) ? Cause.squash(began.value.cause) : undefined
-          })
+const makeTransaction =
+  (client: SqlClient.SqlClient, version: number, maximumMillis: number): ApplicationPool["Type"]["transaction"] =>
+  <A, E, R>(body: Effect.Effect<A, E, R>) =>
+    Effect.uninterruptibleMask((restore) =>
+      Effect.gen(function* () {
+        if (Option.isSome(yield* Effect.serviceOption(SqlClient.TransactionConnection))) {
+          return yield* new TransactionUnavailable({ reason: "a transaction is open already on this fiber" })
         }
-        let open = true
-        const own = guarded(connection, () => open)
-        const finalizations = makeFinalizations()
-        const context = Context.make(ApplicationTransaction, { client, connection: own, finalizations }).pipe(
-          Context.add(SqlClient.SqlClient, client),
-          Context.add(SqlClient.TransactionConnection, [own, 0])
-        )
-        const exit = yield* restore(Effect.provide(body, context)).pipe(
-          Effect.timeoutFail({
-            duration: maximumMillis,
-            onTimeout: () => new TransactionTooLong({ millis: maximumMillis })
-          }),
-          Effect.exit
-        )
-        open = false
-        if (Exit.isFailure(exit)) {
-          yield* rollback(connection)
-          // the driver cancels an interrupted statement by its backend's pid, perhaps only later: nobody else may have it
-          if (Cause.isInterrupted(exit.cause) || isTooLong(exit.cause)) yield* discard(connection)
-          return yield* exit
-        }
-        if (finalizations.failed()) {
-          yield* rollback(connection)
-          return yield* new CompletionMissing({ sqlState: "WA007", reason: "a completion in it failed and the failure was swallowed" })
-        }
-        yield* commit(connection, finalizations, maximumMillis)
-        return exit.value
+        const scope = yield* Scope.make()
+        const run = Effect.gen(function* () {
+          const connection = yield* restore(Scope.extend(client.reserve, scope)).pipe(
+            Effect.timeoutFail({
+              duration: maximumMillis,
+              onTimeout: () => new TransactionUnavailable({ reason: "the application pool gave no connection in time" })
+            }),
+            Effect.catchTag(
+              "SqlError",
+              (cause: SqlError) => new TransactionUnavailable({ reason: "no connection", cause })
+            )
+          )
+          const began = yield* within(connection.executeRaw(beginText(version, maximumMillis), []), maximumMillis)
+          if (Option.isNone(began) || Exit.isFailure(began.value)) {
+            yield* discard(connection)
+            return yield* new TransactionUnavailable({
+              reason: "BEGIN failed",
+              cause: Option.isSome(began) && Exit.isFailure(began.value) ? Cause.squash(began.value.cause) : undefined
+            })
+          }
+          let open = true
+          const own = guarded(connection, () => open)
+          const finalizations = makeFinalizations()
+          const context = Context.make(ApplicationTransaction, { client, connection: own, finalizations }).pipe(
+            Context.add(SqlClient.SqlClient, client),
+            Context.add(SqlClient.TransactionConnection, [own, 0])
+          )
+          const exit = yield* restore(Effect.provide(body, context)).pipe(
+            Effect.timeoutFail({
+              duration: maximumMillis,
+              onTimeout: () => new TransactionTooLong({ millis: maximumMillis })
+            }),
+            Effect.exit
+          )
+          open = false
+          if (Exit.isFailure(exit)) {
+            yield* rollback(connection)
+            // the driver cancels an interrupted statement by its backend's pid, perhaps only later: nobody else may have it
+            if (Cause.isInterrupted(exit.cause) || isTooLong(exit.cause)) yield* discard(connection)
+            return yield* exit
+          }
+          if (finalizations.failed()) {
+            yield* rollback(connection)
+            return yield* new CompletionMissing({
+              sqlState: "WA007",
+              reason: "a completion in it failed and the failure was swallowed"
+            })
+          }
+          yield* commit(connection, finalizations, maximumMillis)
+          return exit.value
+        })
+        const exit = yield* Effect.exit(run)
+        yield* Scope.close(scope, exit)
+        return yield* exit
       })
-      const exit = yield* Effect.exit(run)
-      yield* Scope.close(scope, exit)
-      return yield* exit
-    })
-  )
+    )
 
 const isTooLong = (cause: Cause.Cause<unknown>): boolean =>
-  Option.match(Cause.failureOption(cause), { onNone: () => false, onSome: (error) => error instanceof TransactionTooLong })
+  Option.match(Cause.failureOption(cause), {
+    onNone: () => false,
+    onSome: (error) => error instanceof TransactionTooLong
+  })
 
 /**
  * Makes the application pool from the program's `PgClient`.
@@ -192,11 +207,9 @@ const isTooLong = (cause: Cause.Cause<unknown>): boolean =>
  * @since 0.1.0
  * @category constructors
  */
-export const make = Effect.fnUntraced(function*(options?: ApplicationPoolOptions): Effect.fn.Return<
-  ApplicationPool["Type"],
-  SqlError | DatabaseError | PoolMismatch,
-  PgClient.PgClient | RuntimePool
-> {
+export const make = Effect.fnUntraced(function* (
+  options?: ApplicationPoolOptions
+): Effect.fn.Return<ApplicationPool["Type"], SqlError | DatabaseError | PoolMismatch, PgClient.PgClient | RuntimePool> {
   const client = yield* PgClient.PgClient
   const runtime = yield* RuntimePool
   yield* samePrimary(client, runtime)

@@ -28,8 +28,11 @@ export interface Finalizations {
  * @since 0.1.0
  * @category services
  */
-export class ApplicationTransaction extends Context.Tag("effect-awa/ApplicationTransaction")<ApplicationTransaction, {
-  readonly client: SqlClient
-  readonly connection: Connection
-  readonly finalizations: Finalizations
-}>() {}
+export class ApplicationTransaction extends Context.Tag("effect-awa/ApplicationTransaction")<
+  ApplicationTransaction,
+  {
+    readonly client: SqlClient
+    readonly connection: Connection
+    readonly finalizations: Finalizations
+  }
+>() {}

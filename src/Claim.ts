@@ -51,10 +51,13 @@ export interface Claimed {
  * @since 0.1.0
  * @category services
  */
-export class Claim extends Context.Tag("effect-awa/Claim")<Claim, {
-  /** At most `slots` jobs of the queue, in one statement. */
-  readonly take: (queue: string, slots: number, runtimeId: bigint) => Effect.Effect<Claimed, DatabaseError>
-}>() {}
+export class Claim extends Context.Tag("effect-awa/Claim")<
+  Claim,
+  {
+    /** At most `slots` jobs of the queue, in one statement. */
+    readonly take: (queue: string, slots: number, runtimeId: bigint) => Effect.Effect<Claimed, DatabaseError>
+  }
+>() {}
 
 const readAttempt = (queue: string, row: Column.Row): ClaimedAttempt => ({
   token: makeToken({
@@ -80,23 +83,21 @@ const readAttempt = (queue: string, row: Column.Row): ClaimedAttempt => ({
  * @category constructors
  */
 export const make: Effect.Effect<Claim["Type"], never, RuntimePool> = Effect.map(RuntimePool, (pool) => {
-  const text = "select job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, attempt, max_attempts, priority, kind, " +
+  const text =
+    "select job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, attempt, max_attempts, priority, kind, " +
     "args, progress, (extract(epoch from deadline_at) * 1000000)::bigint, lane_busy " +
     `from ${pool.quotedSchema}.claim($1, $2, $3)`
   return {
     take: (queue, slots, runtimeId) =>
-      Effect.map(
-        pool.call({ name: "claim", text, values: [queue, slots, String(runtimeId)] }),
-        (rows) => {
-          const attempts: Array<ClaimedAttempt> = []
-          let busy = false
-          for (const row of rows) {
-            if (Column.boolean(row[13])) busy = true
-            else attempts.push(readAttempt(queue, row))
-          }
-          return { attempts, busy }
+      Effect.map(pool.call({ name: "claim", text, values: [queue, slots, String(runtimeId)] }), (rows) => {
+        const attempts: Array<ClaimedAttempt> = []
+        let busy = false
+        for (const row of rows) {
+          if (Column.boolean(row[13])) busy = true
+          else attempts.push(readAttempt(queue, row))
         }
-      )
+        return { attempts, busy }
+      })
   }
 })
 

@@ -26,14 +26,17 @@ import { RuntimePool } from "./RuntimePool.js"
  * @since 0.1.0
  * @category services
  */
-export class CompleteInTx extends Context.Tag("effect-awa/CompleteInTx")<CompleteInTx, {
-  /** `progress` is stored with the completion, as JSON text; undefined keeps what was flushed last. */
-  readonly complete: <Kind extends string>(
-    kind: Kind,
-    token: FinalizationToken,
-    progress: string | undefined
-  ) => Effect.Effect<FinalizationReceipt<Kind>, CompleteError | SqlError, ApplicationTransaction>
-}>() {}
+export class CompleteInTx extends Context.Tag("effect-awa/CompleteInTx")<
+  CompleteInTx,
+  {
+    /** `progress` is stored with the completion, as JSON text; undefined keeps what was flushed last. */
+    readonly complete: <Kind extends string>(
+      kind: Kind,
+      token: FinalizationToken,
+      progress: string | undefined
+    ) => Effect.Effect<FinalizationReceipt<Kind>, CompleteError | SqlError, ApplicationTransaction>
+  }
+>() {}
 
 const typedError = (token: FinalizationToken, error: SqlError): CompleteError | SqlError =>
   Option.match(sqlStateOf(error), {
@@ -65,7 +68,8 @@ const typedError = (token: FinalizationToken, error: SqlError): CompleteError | 
  * @category constructors
  */
 export const make = (schema: string): CompleteInTx["Type"] => {
-  const text = "select finalized_xid::text, (extract(epoch from finalized_at) * 1000000)::bigint::text " +
+  const text =
+    "select finalized_xid::text, (extract(epoch from finalized_at) * 1000000)::bigint::text " +
     `from ${quoteIdentifier(schema)}.complete_job(job_id => $1::bigint, run_lease => $2::bigint, claim_slot => $3::integer, ` +
     "receipt_id => $4::bigint, batch_id => $5::bigint, batch_index => $6::integer, progress => $7::text::jsonb)"
   return {
@@ -92,7 +96,9 @@ export const make = (schema: string): CompleteInTx["Type"] => {
               return new SqlError({ message: "complete_job gave no receipt", cause: row })
             }
             finalizations.note(finalizationMark(schema, fields.receipt_id))
-            return Effect.succeed(makeReceipt(kind, { token, finalizedXid: BigInt(xid), finalizedAtMicros: BigInt(at) }))
+            return Effect.succeed(
+              makeReceipt(kind, { token, finalizedXid: BigInt(xid), finalizedAtMicros: BigInt(at) })
+            )
           }),
           Effect.tapError(() => Effect.sync(finalizations.fail)),
           Effect.mapError((error) => typedError(token, error)),

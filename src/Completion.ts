@@ -25,11 +25,14 @@ import type { Settled } from "./Settled.js"
  * @since 0.1.0
  * @category services
  */
-export class Completion extends Context.Tag("effect-awa/Completion")<Completion, {
-  readonly end: (request: EndRequest) => Effect.Effect<Settled>
-  /** The attempt is known, from the database, to be somebody else's by now: nothing is sent. */
-  readonly lost: (outcome: string) => Settled
-}>() {}
+export class Completion extends Context.Tag("effect-awa/Completion")<
+  Completion,
+  {
+    readonly end: (request: EndRequest) => Effect.Effect<Settled>
+    /** The attempt is known, from the database, to be somebody else's by now: nothing is sent. */
+    readonly lost: (outcome: string) => Settled
+  }
+>() {}
 
 /**
  * @since 0.1.0
@@ -70,9 +73,13 @@ const divides = (error: DatabaseError): boolean =>
   error.sqlState !== undefined && (error.sqlState === "55P03" || error.sqlState.startsWith("40") || !error.retryable)
 
 const makeFlush = (pool: RuntimePool["Type"], scope: Scope.Scope) => {
-  const text = `select ord, answer from ${pool.quotedSchema}.close_attempts($1::bigint, ${tokenParameters(2)}, ` +
+  const text =
+    `select ord, answer from ${pool.quotedSchema}.close_attempts($1::bigint, ${tokenParameters(2)}, ` +
     `$8::${pool.quotedSchema}.outcome[], $9::text::jsonb, $10::boolean)`
-  const send = (flushId: string, requests: ReadonlyArray<EndRequest>): Effect.Effect<ReadonlyArray<Settled>, DatabaseError> =>
+  const send = (
+    flushId: string,
+    requests: ReadonlyArray<EndRequest>
+  ): Effect.Effect<ReadonlyArray<Settled>, DatabaseError> =>
     Effect.map(
       pool.call({
         name: "close-attempts",
@@ -90,23 +97,32 @@ const makeFlush = (pool: RuntimePool["Type"], scope: Scope.Scope) => {
     )
   // One id for all tries of a flush and of its halves: "closed by this very flush earlier" is told by it.
   const flush = (flushId: string, batch: Batch, tries: number): Effect.Effect<void> =>
-    Effect.matchEffect(Effect.suspend(() => send(flushId, batch.map((pending) => pending.item))), {
-      onSuccess: (settled) => Effect.sync(() => batch.forEach((pending, i) => answerWith(pending, settled[i]))),
-      onFailure: (error) => {
-        if (!divides(error)) {
-          return Effect.zipRight(Effect.zipRight(noteRetry(error), backoff(tries)), flush(flushId, batch, tries + 1))
-        }
-        // Each half goes on by itself, so that one item that cannot be closed now holds up neither its neighbours nor the next flush.
-        const middle = batch.length >> 1
-        const parts = batch.length > 1 ? [batch.slice(0, middle), batch.slice(middle)] : [plainer(batch, error, tries)]
-        const wait = batch.length > 1 ? Effect.void : Effect.zipRight(noteRetry(error), backoff(tries))
-        return Effect.forEach(
-          parts,
-          (part) => Effect.forkIn(answering(part, Effect.zipRight(wait, flush(flushId, part, tries + 1))), scope),
-          { discard: true }
+    Effect.matchEffect(
+      Effect.suspend(() =>
+        send(
+          flushId,
+          batch.map((pending) => pending.item)
         )
+      ),
+      {
+        onSuccess: (settled) => Effect.sync(() => batch.forEach((pending, i) => answerWith(pending, settled[i]))),
+        onFailure: (error) => {
+          if (!divides(error)) {
+            return Effect.zipRight(Effect.zipRight(noteRetry(error), backoff(tries)), flush(flushId, batch, tries + 1))
+          }
+          // Each half goes on by itself, so that one item that cannot be closed now holds up neither its neighbours nor the next flush.
+          const middle = batch.length >> 1
+          const parts =
+            batch.length > 1 ? [batch.slice(0, middle), batch.slice(middle)] : [plainer(batch, error, tries)]
+          const wait = batch.length > 1 ? Effect.void : Effect.zipRight(noteRetry(error), backoff(tries))
+          return Effect.forEach(
+            parts,
+            (part) => Effect.forkIn(answering(part, Effect.zipRight(wait, flush(flushId, part, tries + 1))), scope),
+            { discard: true }
+          )
+        }
       }
-    })
+    )
   return (batch: Batch) => Effect.suspend(() => flush(newFlushId(), batch, 0))
 }
 
@@ -123,16 +139,16 @@ const plainer = (batch: Batch, error: DatabaseError, tries: number): Batch =>
   error.retryable || tries < 2
     ? batch
     : batch.map((pending) => ({
-      ...pending,
-      item: {
-        ...pending.item,
-        ending: {
-          outcome: pending.item.ending.outcome,
-          delayMillis: Math.min(pending.item.ending.delayMillis ?? 0, 86_400_000),
-          error: { name: "Unstorable", message: "the database refused the details of this outcome" }
+        ...pending,
+        item: {
+          ...pending.item,
+          ending: {
+            outcome: pending.item.ending.outcome,
+            delayMillis: Math.min(pending.item.ending.delayMillis ?? 0, 86_400_000),
+            error: { name: "Unstorable", message: "the database refused the details of this outcome" }
+          }
         }
-      }
-    }))
+      }))
 
 const settledOf = (requests: ReadonlyArray<EndRequest>, rows: ReadonlyArray<Column.Row>): ReadonlyArray<Settled> => {
   const answers = new Map(rows.map((row) => [Column.number(row[0]), Column.string(row[1])]))
@@ -145,7 +161,9 @@ const settledOf = (requests: ReadonlyArray<EndRequest>, rows: ReadonlyArray<Colu
       case "stale":
         return makeSettled("stale", request.ending.outcome)
       default:
-        throw new Error(`close_attempts left attempt ${request.token.jobId}/${request.token.runLease} without an answer`)
+        throw new Error(
+          `close_attempts left attempt ${request.token.jobId}/${request.token.runLease} without an answer`
+        )
     }
   })
 }
@@ -154,11 +172,9 @@ const settledOf = (requests: ReadonlyArray<EndRequest>, rows: ReadonlyArray<Colu
  * @since 0.1.0
  * @category constructors
  */
-export const make = Effect.fnUntraced(function*(options?: CompletionOptions): Effect.fn.Return<
-  Completion["Type"],
-  never,
-  RuntimePool | Scope.Scope
-> {
+export const make = Effect.fnUntraced(function* (
+  options?: CompletionOptions
+): Effect.fn.Return<Completion["Type"], never, RuntimePool | Scope.Scope> {
   const pool = yield* RuntimePool
   const flush = makeFlush(pool, yield* Effect.scope)
   const enqueue = yield* makeBatcher<EndRequest, Settled>({

@@ -5,36 +5,17 @@
  */
 import { SqlClient } from "@effect/sql/SqlClient"
 import { SqlError } from "@effect/sql/SqlError"
-import * as Context from "effect/Context"
 import * as DateTime from "effect/DateTime"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
+import { InstalledSchema } from "./InstalledSchema.js"
 import { nameFault } from "./internal/names.js"
 import { quoteIdentifier } from "./internal/renderSql.js"
 import { sqlMessageOf, sqlStateOf } from "./internal/sqlState.js"
 import { storageFault } from "./internal/storable.js"
 import { PayloadRejected } from "./JobError.js"
 import * as JobId from "./JobId.js"
-
-/**
- * The schema that effect-awa is installed in, for programs that enqueue: `awa` unless provided. A worker provides its own
- * to its handlers.
- *
- * @example
- * ```ts
- * import { Effect } from "effect"
- * import { Enqueue } from "effect-awa"
- *
- * export const inTenant = Effect.provideService(Enqueue.InstalledSchema, "tenant_7")
- * ```
- *
- * @since 0.1.0
- * @category references
- */
-export class InstalledSchema extends Context.Reference<InstalledSchema>()("effect-awa/InstalledSchema", {
-  defaultValue: (): string => "awa"
-}) {}
 
 /**
  * How a job is enqueued.
@@ -130,19 +111,18 @@ const refused = (error: SqlError): PayloadRejected | SqlError => {
  * @since 0.1.0
  * @category combinators
  */
-export const insertJobs = Effect.fnUntraced(function*(jobs: ReadonlyArray<EncodedJob>): Effect.fn.Return<
-  ReadonlyArray<JobId.JobId>,
-  PayloadRejected | SqlError,
-  SqlClient
-> {
+export const insertJobs = Effect.fnUntraced(function* (
+  jobs: ReadonlyArray<EncodedJob>
+): Effect.fn.Return<ReadonlyArray<JobId.JobId>, PayloadRejected | SqlError, SqlClient> {
   if (jobs.length === 0) return []
   const encoded = yield* Effect.forEach(jobs, encodeOne)
   const client = yield* SqlClient
   const schema = quoteIdentifier(yield* InstalledSchema)
   // past the client's own name and type transformations: one text column, read by position
-  const rows = yield* client.unsafe(`select i::text from ${schema}.insert_jobs($1::text::jsonb) i`, [`[${encoded.join(",")}]`])
+  const rows = yield* client
+    .unsafe(`select i::text from ${schema}.insert_jobs($1::text::jsonb) i`, [`[${encoded.join(",")}]`])
     .values.pipe(Effect.mapError(refused))
-  const ids = rows.flatMap(([id]) => typeof id === "string" ? [JobId.make(BigInt(id))] : [])
+  const ids = rows.flatMap(([id]) => (typeof id === "string" ? [JobId.make(BigInt(id))] : []))
   return ids.length === jobs.length
     ? ids
     : yield* new SqlError({ message: "insert_jobs answered another number of jobs", cause: rows.length })

@@ -26,15 +26,18 @@ export interface Lost {
  * @since 0.1.0
  * @category services
  */
-export class Heartbeat extends Context.Tag("effect-awa/Heartbeat")<Heartbeat, {
-  /** Registers this runtime; its id is recorded with every claim. */
-  readonly register: (name: string) => Effect.Effect<bigint, DatabaseError>
-  /** Renews the runtime's own row: the one write of an idle runtime. */
-  readonly renew: (runtimeId: bigint, name: string) => Effect.Effect<void, DatabaseError>
-  readonly retire: (runtimeId: bigint) => Effect.Effect<void, DatabaseError>
-  /** One statement for all the attempts: renews them, stores what progress is new, and answers those that are lost. */
-  readonly beat: (entries: ReadonlyArray<Entry>) => Effect.Effect<ReadonlyArray<Lost>, DatabaseError>
-}>() {}
+export class Heartbeat extends Context.Tag("effect-awa/Heartbeat")<
+  Heartbeat,
+  {
+    /** Registers this runtime; its id is recorded with every claim. */
+    readonly register: (name: string) => Effect.Effect<bigint, DatabaseError>
+    /** Renews the runtime's own row: the one write of an idle runtime. */
+    readonly renew: (runtimeId: bigint, name: string) => Effect.Effect<void, DatabaseError>
+    readonly retire: (runtimeId: bigint) => Effect.Effect<void, DatabaseError>
+    /** One statement for all the attempts: renews them, stores what progress is new, and answers those that are lost. */
+    readonly beat: (entries: ReadonlyArray<Entry>) => Effect.Effect<ReadonlyArray<Lost>, DatabaseError>
+  }
+>() {}
 
 /** What this runtime can do, for those that decide what a fleet may use (contract C-60). */
 const capabilities = JSON.stringify({ callerOwned: true, contract: 1 })
@@ -56,11 +59,13 @@ export const make: Effect.Effect<Heartbeat["Type"], never, RuntimePool> = Effect
     register: (name) => Effect.map(renew(undefined, name), ([row]) => Column.bigint(row?.[0])),
     renew: (runtimeId, name) => Effect.asVoid(renew(runtimeId, name)),
     retire: (runtimeId) =>
-      Effect.asVoid(pool.call({
-        name: "retire-runtime",
-        text: `select ${pool.quotedSchema}.retire_runtime($1::bigint)`,
-        values: [String(runtimeId)]
-      })),
+      Effect.asVoid(
+        pool.call({
+          name: "retire-runtime",
+          text: `select ${pool.quotedSchema}.retire_runtime($1::bigint)`,
+          values: [String(runtimeId)]
+        })
+      ),
     beat: (entries) =>
       Effect.suspend(() => {
         if (entries.length === 0) return Effect.succeed([])
@@ -69,23 +74,28 @@ export const make: Effect.Effect<Heartbeat["Type"], never, RuntimePool> = Effect
         sent.forEach((value, i) => {
           if (value !== undefined && !value.flushed) progress[String(i + 1)] = value.value
         })
-        return pool.call({
-          name: "heartbeat",
-          text: beatText,
-          values: [...tokenColumns(entries.map((entry) => entry.attempt.token)), JSON.stringify(progress)]
-        }).pipe(Effect.map((rows) => {
-          const lost = new Map(rows.map((row) => [Column.number(row[0]), Column.nullable(Column.string)(row[1])]))
-          entries.forEach((entry, i) => {
-            if (lost.has(i + 1)) return
-            entry.hasState = true
-            const value = sent[i]
-            // only what was sent is flushed: the handler may have said more since
-            if (value !== undefined && entry.progress === value) entry.progress = { value: value.value, flushed: true }
+        return pool
+          .call({
+            name: "heartbeat",
+            text: beatText,
+            values: [...tokenColumns(entries.map((entry) => entry.attempt.token)), JSON.stringify(progress)]
           })
-          return entries.flatMap((entry, i): ReadonlyArray<Lost> =>
-            lost.has(i + 1) ? [{ entry, outcome: lost.get(i + 1) }] : []
+          .pipe(
+            Effect.map((rows) => {
+              const lost = new Map(rows.map((row) => [Column.number(row[0]), Column.nullable(Column.string)(row[1])]))
+              entries.forEach((entry, i) => {
+                if (lost.has(i + 1)) return
+                entry.hasState = true
+                const value = sent[i]
+                // only what was sent is flushed: the handler may have said more since
+                if (value !== undefined && entry.progress === value)
+                  entry.progress = { value: value.value, flushed: true }
+              })
+              return entries.flatMap((entry, i): ReadonlyArray<Lost> =>
+                lost.has(i + 1) ? [{ entry, outcome: lost.get(i + 1) }] : []
+              )
+            })
           )
-        }))
       })
   }
 })

@@ -17,6 +17,7 @@ import type { Attempt, OwnedAttempt } from "./Attempt.js"
 import * as Enqueue from "./Enqueue.js"
 import type { FinalizationReceipt } from "./FinalizationReceipt.js"
 import { type AttemptHandle, type Handles, handles, type RegisteredHandler, type StoredError } from "./Handlers.js"
+import { InstalledSchema } from "./InstalledSchema.js"
 import { storedError } from "./internal/storedError.js"
 import { AttemptFailed, type FinalizeError, PayloadRejected } from "./JobError.js"
 import type { JobId } from "./JobId.js"
@@ -36,7 +37,8 @@ export interface Enqueued<Kind extends string> {
 }
 
 /** A handler that asks for the runtime's pool does not compile, at the handler. */
-type Guard<R> = [Extract<R, RuntimePool>] extends [never] ? unknown
+type Guard<R> = [Extract<R, RuntimePool>] extends [never]
+  ? unknown
   : { readonly "a handler may not use RuntimePool": never }
 
 /**
@@ -73,11 +75,8 @@ export interface Job<Kind extends string, Payload, E> {
   readonly toLayerCallerOwned: <R>(
     run: (
       attempt: OwnedAttempt<Kind, Payload>
-    ) => Effect.Effect<
-      FinalizationReceipt<Kind>,
-      E | OutcomeSelected | FinalizeError | PayloadRejected | SqlError,
-      R
-    > & Guard<R>
+    ) => Effect.Effect<FinalizationReceipt<Kind>, E | OutcomeSelected | FinalizeError | PayloadRejected | SqlError, R> &
+      Guard<R>
   ) => Layer.Layer<Handles<Kind>, never, R>
   /** The payload as it is stored. Fails with `PayloadRejected` on what the schema does not accept. */
   readonly encode: (payload: Payload) => Effect.Effect<unknown, PayloadRejected>
@@ -135,10 +134,11 @@ export const make = <const Kind extends string, Payload, PayloadEncoded, E = nev
 
   const enqueueAll: Job<Kind, Payload, E>["enqueueAll"] = (payloads, overrides) =>
     Effect.forEach(payloads, (payload) =>
-      Effect.map(encode(payload), (args): Enqueue.EncodedJob => ({ kind, args, options: withDefaults(overrides) }))).pipe(
-        Effect.flatMap(Enqueue.insertJobs),
-        Effect.map((ids) => ids.map((id) => ({ kind, id })))
-      )
+      Effect.map(encode(payload), (args): Enqueue.EncodedJob => ({ kind, args, options: withDefaults(overrides) }))
+    ).pipe(
+      Effect.flatMap(Enqueue.insertJobs),
+      Effect.map((ids) => ids.map((id) => ({ kind, id })))
+    )
 
   const register = <R>(
     mode: RegisteredHandler["mode"],
@@ -154,8 +154,9 @@ export const make = <const Kind extends string, Payload, PayloadEncoded, E = nev
         describe: describeWith(options.error),
         run: (attempt) =>
           decode(attempt.args).pipe(
-            Effect.mapError((error) =>
-              new AttemptFailed({ reason: "payload", detail: ParseResult.TreeFormatter.formatErrorSync(error) })
+            Effect.mapError(
+              (error) =>
+                new AttemptFailed({ reason: "payload", detail: ParseResult.TreeFormatter.formatErrorSync(error) })
             ),
             Effect.flatMap((payload) => run(attempt, payload)),
             Effect.mapInputContext((ambient: Context.Context<never>) => handlerContext(context, ambient))
@@ -167,7 +168,8 @@ export const make = <const Kind extends string, Payload, PayloadEncoded, E = nev
     kind,
     enqueue: (payload, overrides) =>
       Effect.flatMap(enqueueAll([payload], overrides), ([job]) =>
-        job === undefined ? Effect.dieMessage("insert_jobs answered no id") : Effect.succeed(job)),
+        job === undefined ? Effect.dieMessage("insert_jobs answered no id") : Effect.succeed(job)
+      ),
     enqueueAll,
     encode,
     toLayer: (run) => register("ordinary", (handle, payload) => run(attemptOf(kind, handle, payload))),
@@ -179,14 +181,15 @@ export const make = <const Kind extends string, Payload, PayloadEncoded, E = nev
           transaction: handle.transaction,
           finalize: (body) => handle.finalize(kind, body),
           completeInTx: handle.completeInTx(kind)
-        })),
+        })
+      ),
     handler: tag
   }
 }
 
 /** What the handler's layer was given, and of the worker's own context only the schema's name and the span. */
 const handlerContext = <R>(own: Context.Context<R>, ambient: Context.Context<never>): Context.Context<R> => {
-  const context = Context.add(own, Enqueue.InstalledSchema, Context.get(ambient, Enqueue.InstalledSchema))
+  const context = Context.add(own, InstalledSchema, Context.get(ambient, InstalledSchema))
   return Option.match(Context.getOption(ambient, Tracer.ParentSpan), {
     onNone: () => context,
     onSome: (span) => Context.add(context, Tracer.ParentSpan, span)
@@ -218,7 +221,7 @@ const attemptOf = <Kind extends string, Payload>(
 
 const describeWith = <E, EEncoded>(
   schema: Schema.Schema<E, EEncoded> | undefined
-): (error: unknown) => StoredError => {
+): ((error: unknown) => StoredError) => {
   if (schema === undefined) return (error) => storedError(error)
   const isDeclared = Schema.is(schema)
   const encode = Schema.encodeOption(schema)

@@ -59,11 +59,12 @@ export class TokenRejected extends Schema.TaggedError<TokenRejected>("effect-awa
  * @since 0.1.0
  * @category errors
  */
-export class CallerOwnedDisabled
-  extends Schema.TaggedError<CallerOwnedDisabled>("effect-awa/CallerOwnedDisabled")("CallerOwnedDisabled", {
+export class CallerOwnedDisabled extends Schema.TaggedError<CallerOwnedDisabled>("effect-awa/CallerOwnedDisabled")(
+  "CallerOwnedDisabled",
+  {
     sqlState: Schema.Literal("WA006")
-  })
-{
+  }
+) {
   override get message(): string {
     return "Caller-owned completion is disabled for this queue"
   }
@@ -76,12 +77,13 @@ export class CallerOwnedDisabled
  * @since 0.1.0
  * @category errors
  */
-export class CompletionMissing
-  extends Schema.TaggedError<CompletionMissing>("effect-awa/CompletionMissing")("CompletionMissing", {
+export class CompletionMissing extends Schema.TaggedError<CompletionMissing>("effect-awa/CompletionMissing")(
+  "CompletionMissing",
+  {
     sqlState: Schema.Literal("WA007"),
     reason: Schema.String
-  })
-{
+  }
+) {
   override get message(): string {
     return `The transaction was rolled back: ${this.reason}`
   }
@@ -123,11 +125,12 @@ export class RolledBack extends Schema.TaggedError<RolledBack>("effect-awa/Rolle
  * @since 0.1.0
  * @category errors
  */
-export class TransactionTooLong
-  extends Schema.TaggedError<TransactionTooLong>("effect-awa/TransactionTooLong")("TransactionTooLong", {
+export class TransactionTooLong extends Schema.TaggedError<TransactionTooLong>("effect-awa/TransactionTooLong")(
+  "TransactionTooLong",
+  {
     millis: Schema.Number
-  })
-{
+  }
+) {
   override get message(): string {
     return `The transaction was open for more than ${this.millis} ms`
   }
@@ -140,12 +143,12 @@ export class TransactionTooLong
  * @since 0.1.0
  * @category errors
  */
-export class TransactionUnavailable
-  extends Schema.TaggedError<TransactionUnavailable>("effect-awa/TransactionUnavailable")("TransactionUnavailable", {
-    reason: Schema.String,
-    cause: Schema.optional(Schema.Defect)
-  })
-{
+export class TransactionUnavailable extends Schema.TaggedError<TransactionUnavailable>(
+  "effect-awa/TransactionUnavailable"
+)("TransactionUnavailable", {
+  reason: Schema.String,
+  cause: Schema.optional(Schema.Defect)
+}) {
   override get message(): string {
     return `No transaction could be begun: ${this.reason}`
   }
@@ -158,10 +161,13 @@ export class TransactionUnavailable
  * @since 0.1.0
  * @category errors
  */
-export class PayloadRejected extends Schema.TaggedError<PayloadRejected>("effect-awa/PayloadRejected")("PayloadRejected", {
-  path: Schema.String,
-  rule: Schema.String
-}) {
+export class PayloadRejected extends Schema.TaggedError<PayloadRejected>("effect-awa/PayloadRejected")(
+  "PayloadRejected",
+  {
+    path: Schema.String,
+    rule: Schema.String
+  }
+) {
   override get message(): string {
     return `${this.path}: ${this.rule}`
   }
@@ -198,11 +204,7 @@ export type CompleteError = StaleAttempt | AttemptParked | TokenRejected | Calle
  * @category errors
  */
 export type TransactionError =
-  | TransactionUnavailable
-  | CompletionMissing
-  | CommitUnknown
-  | RolledBack
-  | TransactionTooLong
+  TransactionUnavailable | CompletionMissing | CommitUnknown | RolledBack | TransactionTooLong
 
 /**
  * What `finalize` can fail with, besides its body's own failures.

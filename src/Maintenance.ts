@@ -50,10 +50,13 @@ export interface MaintenanceOptions {
  * @since 0.1.0
  * @category services
  */
-export class Maintenance extends Context.Tag("effect-awa/Maintenance")<Maintenance, {
-  /** Every step, once. Each takes the leader's lock for its own transaction, so any runtime may call it at any time. */
-  readonly tick: Effect.Effect<Tick, DatabaseError>
-}>() {}
+export class Maintenance extends Context.Tag("effect-awa/Maintenance")<
+  Maintenance,
+  {
+    /** Every step, once. Each takes the leader's lock for its own transaction, so any runtime may call it at any time. */
+    readonly tick: Effect.Effect<Tick, DatabaseError>
+  }
+>() {}
 
 const promoteLimit = 1_000
 const rescueLimit = 500
@@ -80,7 +83,7 @@ export const make = (options?: MaintenanceOptions): Effect.Effect<Maintenance["T
     const staleness = millis(options?.staleness ?? "60 seconds")
     const keep = millis(options?.completedHistory ?? "1 hour")
 
-    const promote = Effect.gen(function*() {
+    const promote = Effect.gen(function* () {
       let total = 0
       for (;;) {
         const [promoted, nextDue] = yield* step("promote-due", "promote_due($1)", [promoteLimit])
@@ -95,7 +98,10 @@ export const make = (options?: MaintenanceOptions): Effect.Effect<Maintenance["T
     // Pruning gives up quietly when something holds a lock on the segment: the next tick tries again.
     const prune = step("prune-segment", "prune_segment($1::interval)", [keep], 100).pipe(
       Effect.map(([slot]) => slot !== null && slot !== undefined),
-      Effect.catchIf((error) => error.sqlState === "55P03", () => Effect.succeed(false))
+      Effect.catchIf(
+        (error) => error.sqlState === "55P03",
+        () => Effect.succeed(false)
+      )
     )
 
     let sweptAt = performance.now()
@@ -105,10 +111,18 @@ export const make = (options?: MaintenanceOptions): Effect.Effect<Maintenance["T
       return step("sweep", "sweep($1::interval)", ["1 day"])
     })
 
-    const tick = Effect.gen(function*() {
+    const tick = Effect.gen(function* () {
       const promoted = yield* promote
       if (!promoted.leader) {
-        return { leader: false, promoted: 0, rescued: 0, rotation: "idle", drained: 0, pruned: false, nextDue: undefined }
+        return {
+          leader: false,
+          promoted: 0,
+          rescued: 0,
+          rotation: "idle",
+          drained: 0,
+          pruned: false,
+          nextDue: undefined
+        }
       }
       const [rescued] = yield* step("rescue-stale", "rescue_stale($1::interval, $2)", [staleness, rescueLimit])
       const rotation = yield* step("rotate", "rotate($1::interval, $2::bigint)", [

@@ -13,7 +13,14 @@ import type { RegisteredHandler } from "./Handlers.js"
 import type { Entry } from "./InFlight.js"
 import { backoff, backoffMillis } from "./internal/backoff.js"
 import { makeBatcher } from "./internal/batcher.js"
-import { classify, endingOf, type Evidence, type ExitReport, protocolEvent, reportOf } from "./internal/classification.js"
+import {
+  classify,
+  endingOf,
+  type Evidence,
+  type ExitReport,
+  protocolEvent,
+  reportOf
+} from "./internal/classification.js"
 import * as Column from "./internal/column.js"
 import { type Ending, endingDetail } from "./internal/ending.js"
 import { newFlushId } from "./internal/flushId.js"
@@ -30,13 +37,16 @@ import type { Settled } from "./Settled.js"
  * @since 0.1.0
  * @category services
  */
-export class Reconciliation extends Context.Tag("effect-awa/Reconciliation")<Reconciliation, {
-  readonly settle: (
-    entry: Entry,
-    handler: RegisteredHandler,
-    exit: Exit.Exit<unknown, unknown>
-  ) => Effect.Effect<Settled>
-}>() {}
+export class Reconciliation extends Context.Tag("effect-awa/Reconciliation")<
+  Reconciliation,
+  {
+    readonly settle: (
+      entry: Entry,
+      handler: RegisteredHandler,
+      exit: Exit.Exit<unknown, unknown>
+    ) => Effect.Effect<Settled>
+  }
+>() {}
 
 /**
  * @since 0.1.0
@@ -57,7 +67,8 @@ const readEvidence = (row: Column.Row): Evidence => ({
 
 /** Evidence for all attempts that have just exited, in one statement; asked again until the database answers. */
 const makeEvidence = (pool: RuntimePool["Type"], lingerMillis: number) => {
-  const text = "select ord, status, outcome, closed_xid::text::bigint " +
+  const text =
+    "select ord, status, outcome, closed_xid::text::bigint " +
     `from ${pool.quotedSchema}.attempt_evidence(${tokenParameters(1)})`
   const ask = (tokens: ReadonlyArray<Token>, tries: number): Effect.Effect<ReadonlyMap<number, Evidence>> =>
     Effect.matchEffect(pool.call({ name: "attempt-evidence", text, values: tokenColumns(tokens) }), {
@@ -72,12 +83,18 @@ const makeEvidence = (pool: RuntimePool["Type"], lingerMillis: number) => {
     maxSize: 500,
     lingerMillis,
     run: (batch) =>
-      Effect.map(ask(batch.map((pending) => pending.item), 0), (answers) =>
-        batch.forEach((pending, i) => {
-          const evidence = answers.get(i + 1)
-          if (evidence === undefined) throw new Error("attempt_evidence left an attempt without an answer")
-          pending.answer(evidence)
-        }))
+      Effect.map(
+        ask(
+          batch.map((pending) => pending.item),
+          0
+        ),
+        (answers) =>
+          batch.forEach((pending, i) => {
+            const evidence = answers.get(i + 1)
+            if (evidence === undefined) throw new Error("attempt_evidence left an attempt without an answer")
+            pending.answer(evidence)
+          })
+      )
   })
 }
 
@@ -85,46 +102,53 @@ type Answer = "closed" | "repeated" | "stale" | "busy" | "none"
 
 /** Ends one open attempt. Guarded, and never waits: an attempt whose lock is held is answered busy. */
 const makeClose = (pool: RuntimePool["Type"]) => {
-  const text = `select ${pool.quotedSchema}.settle_attempt($1::bigint, s, b, i, j, l, r, $8::${pool.quotedSchema}.outcome, $9::text::jsonb) ` +
+  const text =
+    `select ${pool.quotedSchema}.settle_attempt($1::bigint, s, b, i, j, l, r, $8::${pool.quotedSchema}.outcome, $9::text::jsonb) ` +
     `from unnest(${tokenParameters(2)}) as t(s, b, i, j, l, r)`
   return (flushId: string, token: Token, ending: Ending): Effect.Effect<Answer> =>
-    pool.call({
-      name: "settle-attempt",
-      text,
-      values: [flushId, ...tokenColumns([token]), ending.outcome, JSON.stringify(endingDetail(ending) ?? {})],
-      lockTimeoutMillis: 250
-    }).pipe(
-      Effect.map(([row]): Answer => {
-        const answer = Column.string(row?.[0])
-        if (answer === "closed" || answer === "repeated" || answer === "stale" || answer === "busy") return answer
-        throw new Error(`settle_attempt answered ${answer}`)
-      }),
-      // whether it took effect is the next round's question
-      Effect.catchAll((error) => Effect.as(Effect.logWarning("An attempt could not be settled yet", error), "none" as const))
-    )
+    pool
+      .call({
+        name: "settle-attempt",
+        text,
+        values: [flushId, ...tokenColumns([token]), ending.outcome, JSON.stringify(endingDetail(ending) ?? {})],
+        lockTimeoutMillis: 250
+      })
+      .pipe(
+        Effect.map(([row]): Answer => {
+          const answer = Column.string(row?.[0])
+          if (answer === "closed" || answer === "repeated" || answer === "stale" || answer === "busy") return answer
+          throw new Error(`settle_attempt answered ${answer}`)
+        }),
+        // whether it took effect is the next round's question
+        Effect.catchAll((error) =>
+          Effect.as(Effect.logWarning("An attempt could not be settled yet", error), "none" as const)
+        )
+      )
 }
 
 /**
  * @since 0.1.0
  * @category constructors
  */
-export const make = Effect.fnUntraced(function*(options?: ReconciliationOptions): Effect.fn.Return<
-  Reconciliation["Type"],
-  never,
-  RuntimePool | Scope.Scope
-> {
+export const make = Effect.fnUntraced(function* (
+  options?: ReconciliationOptions
+): Effect.fn.Return<Reconciliation["Type"], never, RuntimePool | Scope.Scope> {
   const pool = yield* RuntimePool
   const evidenceOf = yield* makeEvidence(pool, options?.lingerMillis ?? 1)
   const close = makeClose(pool)
   const budgetMillis = Duration.toMillis(options?.budget ?? "30 seconds")
 
-  const settle = Effect.fnUntraced(function*(entry: Entry, handler: RegisteredHandler, exit: Exit.Exit<unknown, unknown>) {
+  const settle = Effect.fnUntraced(function* (
+    entry: Entry,
+    handler: RegisteredHandler,
+    exit: Exit.Exit<unknown, unknown>
+  ) {
     const { attempt } = entry
     const report: ExitReport = reportOf(attempt.token, entry.interruption, exit)
     const flushId = newFlushId()
     const startedAt = performance.now()
     let ending: Ending | undefined
-    for (let tries = 0;; tries++) {
+    for (let tries = 0; ; tries++) {
       const evidence = yield* evidenceOf(attempt.token)
       const verdict = classify(evidence)
       const event = protocolEvent(report, evidence)

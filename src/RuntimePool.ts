@@ -64,18 +64,21 @@ export class StartRefused extends Schema.TaggedError<StartRefused>("effect-awa/S
  * @since 0.1.0
  * @category services
  */
-export class RuntimePool extends Context.Tag("effect-awa/RuntimePool")<RuntimePool, {
-  /** The schema's name as configured, not quoted. */
-  readonly schema: string
-  /** The schema's name, quoted for use in a statement. */
-  readonly quotedSchema: string
-  /** The id of the installation that the data began in; it survives copies and upgrades. */
-  readonly origin: string
-  /** One statement in a READ COMMITTED transaction of its own, bounded in time, uninterruptible. */
-  readonly call: (statement: Statement) => Effect.Effect<ReadonlyArray<Column.Row>, DatabaseError>
-  /** A connection of its own that listens on the installation's channel. */
-  readonly listen: (onNotification: (queue: string) => void) => Effect.Effect<Listener, DatabaseError, Scope.Scope>
-}>() {}
+export class RuntimePool extends Context.Tag("effect-awa/RuntimePool")<
+  RuntimePool,
+  {
+    /** The schema's name as configured, not quoted. */
+    readonly schema: string
+    /** The schema's name, quoted for use in a statement. */
+    readonly quotedSchema: string
+    /** The id of the installation that the data began in; it survives copies and upgrades. */
+    readonly origin: string
+    /** One statement in a READ COMMITTED transaction of its own, bounded in time, uninterruptible. */
+    readonly call: (statement: Statement) => Effect.Effect<ReadonlyArray<Column.Row>, DatabaseError>
+    /** A connection of its own that listens on the installation's channel. */
+    readonly listen: (onNotification: (queue: string) => void) => Effect.Effect<Listener, DatabaseError, Scope.Scope>
+  }
+>() {}
 
 /**
  * @since 0.1.0
@@ -93,20 +96,22 @@ export interface RuntimePoolOptions {
   readonly applicationName?: string | undefined
 }
 
-const toDatabaseError = (operation: string) => (cause: unknown): DatabaseError => {
-  const state = Option.getOrUndefined(sqlStateOf(cause))
-  return new DatabaseError({
-    operation,
-    sqlState: state,
-    retryable: state === undefined || canHeal(state),
-    reason: sqlMessageOf(cause)
-  })
-}
+const toDatabaseError =
+  (operation: string) =>
+  (cause: unknown): DatabaseError => {
+    const state = Option.getOrUndefined(sqlStateOf(cause))
+    return new DatabaseError({
+      operation,
+      sqlState: state,
+      retryable: state === undefined || canHeal(state),
+      reason: sqlMessageOf(cause)
+    })
+  }
 
 type Connected = Pick<RuntimePool["Type"], "call" | "quotedSchema">
 
 /** Checks what is installed, and answers where its data began. */
-const verify = Effect.fnUntraced(function*(pool: Connected) {
+const verify = Effect.fnUntraced(function* (pool: Connected) {
   const installed = yield* pool.call({
     name: "find-schema",
     text: "select to_regclass($1)::text",
@@ -142,7 +147,9 @@ const verify = Effect.fnUntraced(function*(pool: Connected) {
     values: []
   })
   if (adopted?.[0] === "adopted") {
-    yield* Effect.logWarning("This database is a copy: it was given a new installation id, tokens of the original do not match here")
+    yield* Effect.logWarning(
+      "This database is a copy: it was given a new installation id, tokens of the original do not match here"
+    )
   }
   if (adopted?.[0] === "refused") {
     return yield* new StartRefused({
@@ -160,11 +167,9 @@ const verify = Effect.fnUntraced(function*(pool: Connected) {
  * @since 0.1.0
  * @category constructors
  */
-export const make = Effect.fnUntraced(function*(options: RuntimePoolOptions): Effect.fn.Return<
-  RuntimePool["Type"],
-  DatabaseError | StartRefused,
-  Scope.Scope
-> {
+export const make = Effect.fnUntraced(function* (
+  options: RuntimePoolOptions
+): Effect.fn.Return<RuntimePool["Type"], DatabaseError | StartRefused, Scope.Scope> {
   const schema = options.schema ?? "awa"
   const connection = {
     connectionString: Redacted.value(options.url),

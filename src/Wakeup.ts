@@ -20,14 +20,17 @@ import { RuntimePool } from "./RuntimePool.js"
  * @since 0.1.0
  * @category services
  */
-export class Wakeup extends Context.Tag("effect-awa/Wakeup")<Wakeup, {
-  /** Waits for the queue's next hint, or for the poll interval. A hint given since the last wait counts. */
-  readonly wait: (queue: string) => Effect.Effect<void>
-  /** Waits for a hint of any queue, at most so long. */
-  readonly waitAny: (atMost: Duration.Duration) => Effect.Effect<void>
-  readonly hint: (queue: string) => Effect.Effect<void>
-  readonly mode: Effect.Effect<"listening" | "polling">
-}>() {}
+export class Wakeup extends Context.Tag("effect-awa/Wakeup")<
+  Wakeup,
+  {
+    /** Waits for the queue's next hint, or for the poll interval. A hint given since the last wait counts. */
+    readonly wait: (queue: string) => Effect.Effect<void>
+    /** Waits for a hint of any queue, at most so long. */
+    readonly waitAny: (atMost: Duration.Duration) => Effect.Effect<void>
+    readonly hint: (queue: string) => Effect.Effect<void>
+    readonly mode: Effect.Effect<"listening" | "polling">
+  }
+>() {}
 
 /**
  * @since 0.1.0
@@ -47,11 +50,9 @@ export interface WakeupOptions {
  * @since 0.1.0
  * @category constructors
  */
-export const make = Effect.fnUntraced(function*(options: WakeupOptions): Effect.fn.Return<
-  Wakeup["Type"],
-  never,
-  RuntimePool | Scope.Scope
-> {
+export const make = Effect.fnUntraced(function* (
+  options: WakeupOptions
+): Effect.fn.Return<Wakeup["Type"], never, RuntimePool | Scope.Scope> {
   const pool = yield* RuntimePool
   const hints = new Map<string, Queue.Queue<void>>()
   for (const queue of options.queues) hints.set(queue, yield* Queue.sliding<void>(1))
@@ -72,25 +73,29 @@ export const make = Effect.fnUntraced(function*(options: WakeupOptions): Effect.
     return Random.nextRange(0.8 * base, 1.2 * base)
   })
 
-  const session = Effect.scoped(Effect.gen(function*() {
-    const listener = yield* pool.listen(hint)
-    listening = true
-    yield* hintAll // what was announced while nobody listened
-    const beat = Effect.zipRight(Effect.sleep(probe), listener.probe).pipe(Effect.repeat({ while: (alive) => alive }))
-    yield* Effect.raceFirst(listener.ended, beat)
-    yield* Effect.logWarning("LISTEN went silent, polling takes over")
-  })).pipe(
+  const session = Effect.scoped(
+    Effect.gen(function* () {
+      const listener = yield* pool.listen(hint)
+      listening = true
+      yield* hintAll // what was announced while nobody listened
+      const beat = Effect.zipRight(Effect.sleep(probe), listener.probe).pipe(Effect.repeat({ while: (alive) => alive }))
+      yield* Effect.raceFirst(listener.ended, beat)
+      yield* Effect.logWarning("LISTEN went silent, polling takes over")
+    })
+  ).pipe(
     Effect.catchAll((error) => Effect.logWarning("LISTEN is not to be had, polling takes over", error)),
-    Effect.ensuring(Effect.sync(() => {
-      listening = false
-    })),
+    Effect.ensuring(
+      Effect.sync(() => {
+        listening = false
+      })
+    ),
     Effect.zipRight(hintAll)
   )
   const keepListening = (tries: number): Effect.Effect<never> =>
     Effect.suspend(() => {
       const startedAt = performance.now()
       return session.pipe(
-        Effect.map(() => performance.now() - startedAt > 60_000 ? 0 : tries),
+        Effect.map(() => (performance.now() - startedAt > 60_000 ? 0 : tries)),
         Effect.tap((tries) => backoff(tries + 3)),
         Effect.flatMap((tries) => keepListening(tries + 1))
       )
@@ -105,7 +110,7 @@ export const make = Effect.fnUntraced(function*(options: WakeupOptions): Effect.
     },
     waitAny: (atMost) => Effect.raceFirst(Queue.take(any), Effect.sleep(atMost)),
     hint: (queue) => Effect.sync(() => hint(queue)),
-    mode: Effect.sync(() => listening ? "listening" : "polling")
+    mode: Effect.sync(() => (listening ? "listening" : "polling"))
   }
 })
 

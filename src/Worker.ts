@@ -34,15 +34,18 @@ import { Wakeup } from "./Wakeup.js"
  * @since 0.1.0
  * @category services
  */
-export class Worker extends Context.Tag("effect-awa/Worker")<Worker, {
-  readonly runtimeId: bigint
-  /** How many attempts are in flight. */
-  readonly inFlight: Effect.Effect<number>
-  /** Stops claiming, for good, and waits until every attempt in flight is settled. */
-  readonly drain: Effect.Effect<void>
-  /** Fails when a defect of the worker itself made it stop; otherwise never ends. */
-  readonly join: Effect.Effect<never, WorkerCrashed>
-}>() {}
+export class Worker extends Context.Tag("effect-awa/Worker")<
+  Worker,
+  {
+    readonly runtimeId: bigint
+    /** How many attempts are in flight. */
+    readonly inFlight: Effect.Effect<number>
+    /** Stops claiming, for good, and waits until every attempt in flight is settled. */
+    readonly drain: Effect.Effect<void>
+    /** Fails when a defect of the worker itself made it stop; otherwise never ends. */
+    readonly join: Effect.Effect<never, WorkerCrashed>
+  }
+>() {}
 
 /**
  * @since 0.1.0
@@ -51,7 +54,7 @@ export class Worker extends Context.Tag("effect-awa/Worker")<Worker, {
 export interface WorkerOptions {
   /** The queues to work on, each with the number of attempts that may run at once. */
   readonly queues: Readonly<Record<string, { readonly concurrency: number }>>
-  /** Shown in `runtimes`; the process id unless said otherwise. */
+  /** Shown in `runtimes`. */
   readonly name?: string
   /** How long handlers may go on when the worker stops, before they are interrupted; 30 seconds. */
   readonly shutdownGrace?: Duration.DurationInput
@@ -79,7 +82,8 @@ export interface AnyJob {
 /** The most that one claim takes; a longer batch holds its lane longer than the round trip saves. */
 const maxClaim = 500
 
-type Services = RuntimePool | ApplicationPool | Claim | Completion | CompleteInTx | Reconciliation | Heartbeat | Wakeup | Maintenance
+type Services =
+  RuntimePool | ApplicationPool | Claim | Completion | CompleteInTx | Reconciliation | Heartbeat | Wakeup | Maintenance
 
 /**
  * Starts a worker for these handlers. It stops with the scope: stops claiming, lets handlers finish within the grace,
@@ -88,7 +92,7 @@ type Services = RuntimePool | ApplicationPool | Claim | Completion | CompleteInT
  * @since 0.1.0
  * @category constructors
  */
-export const make = Effect.fnUntraced(function*(
+export const make = Effect.fnUntraced(function* (
   handlers: ReadonlyArray<RegisteredHandler>,
   options: WorkerOptions
 ): Effect.fn.Return<Worker["Type"], DatabaseError, Services | Scope.Scope> {
@@ -107,7 +111,7 @@ export const make = Effect.fnUntraced(function*(
 
   const byKind = new Map(handlers.map((handler) => [handler.kind, handler]))
   const inFlight = InFlight.make()
-  const name = options.name ?? `pid ${process.pid}`
+  const name = options.name ?? "effect-awa"
   const grace = Duration.decode(options.shutdownGrace ?? "30 seconds")
   const interruptGrace = Duration.decode(options.interruptGrace ?? "10 seconds")
 
@@ -116,20 +120,29 @@ export const make = Effect.fnUntraced(function*(
     (runtimeId) => Effect.ignore(heartbeat.retire(runtimeId)) // swept in time when the database is out of reach
   )
   const supervisor = yield* makeSupervisor
-  yield* supervisor.fork(keepBeating(heartbeat, inFlight, runtimeId, name, Duration.decode(options.beat ?? "15 seconds")))
-  yield* supervisor.fork(keepMaintaining(maintenance, wakeup, inFlight, {
-    busyTick: Duration.decode(options.busyTick ?? "1 second"),
-    idleTick: Duration.decode(options.idleTick ?? "30 seconds")
-  }))
+  yield* supervisor.fork(
+    keepBeating(heartbeat, inFlight, runtimeId, name, Duration.decode(options.beat ?? "15 seconds"))
+  )
+  yield* supervisor.fork(
+    keepMaintaining(maintenance, wakeup, inFlight, {
+      busyTick: Duration.decode(options.busyTick ?? "1 second"),
+      idleTick: Duration.decode(options.idleTick ?? "30 seconds")
+    })
+  )
 
   // ---- a job's life -------------------------------------------------------------------------------------------------
 
   /** What became of the attempt, from the database: by evidence for a caller-owned one, by the flush for an ordinary one. */
-  const settle = (entry: InFlight.Entry, handler: RegisteredHandler, exit: Exit.Exit<unknown, unknown>): Effect.Effect<Settled> => {
+  const settle = (
+    entry: InFlight.Entry,
+    handler: RegisteredHandler,
+    exit: Exit.Exit<unknown, unknown>
+  ): Effect.Effect<Settled> => {
     if (handler.mode === "caller-owned") return reconciliation.settle(entry, handler, exit)
     if (entry.interruption === "lost") return Effect.succeed(completion.lost("superseded"))
     return Effect.flatMap(handlerEnding(entry, handler, exit), (ending) =>
-      completion.end({ token: entry.attempt.token, ending, hasState: entry.hasState }))
+      completion.end({ token: entry.attempt.token, ending, hasState: entry.hasState })
+    )
   }
 
   /** run → settle → release. The order is the guarantee: only the proof from the database frees the permit. */
@@ -151,14 +164,19 @@ export const make = Effect.fnUntraced(function*(
     })
 
   /** One claim. Between its statement and its fibers nothing may cut in: the attempts would be orphans for a whole lease. */
-  const claimOnce = (queue: string, permits: Permits.Permits): Effect.Effect<"more" | "busy" | "empty", DatabaseError> =>
-    Effect.uninterruptible(Effect.gen(function*() {
-      const slots = yield* Effect.interruptible(permits.acquire(maxClaim))
-      const claimed = yield* Effect.tapError(claim.take(queue, slots, runtimeId), () => permits.surplus(slots))
-      yield* permits.surplus(slots - claimed.attempts.length)
-      yield* Effect.forEach(claimed.attempts, (attempt) => start(attempt, permits), { discard: true })
-      return claimed.attempts.length === slots ? "more" : claimed.busy ? "busy" : "empty"
-    }))
+  const claimOnce = (
+    queue: string,
+    permits: Permits.Permits
+  ): Effect.Effect<"more" | "busy" | "empty", DatabaseError> =>
+    Effect.uninterruptible(
+      Effect.gen(function* () {
+        const slots = yield* Effect.interruptible(permits.acquire(maxClaim))
+        const claimed = yield* Effect.tapError(claim.take(queue, slots, runtimeId), () => permits.surplus(slots))
+        yield* permits.surplus(slots - claimed.attempts.length)
+        yield* Effect.forEach(claimed.attempts, (attempt) => start(attempt, permits), { discard: true })
+        return claimed.attempts.length === slots ? "more" : claimed.busy ? "busy" : "empty"
+      })
+    )
 
   const keepClaiming = (queue: string, permits: Permits.Permits) => {
     const next = (failures: number): Effect.Effect<never> =>
@@ -171,7 +189,11 @@ export const make = Effect.fnUntraced(function*(
         onSuccess: (found) =>
           Effect.as(
             // busy is not empty: whoever holds the lane may leave work behind, and no hint tells
-            found === "more" ? Effect.void : found === "busy" ? Effect.sleep(2 + Math.random() * 4) : wakeup.wait(queue),
+            found === "more"
+              ? Effect.void
+              : found === "busy"
+                ? Effect.sleep(2 + Math.random() * 4)
+                : wakeup.wait(queue),
             0
           )
       }).pipe(Effect.flatMap(next))
@@ -221,7 +243,10 @@ export type HandlesOf<Jobs extends ReadonlyArray<AnyJob>> = {
 export const layer = <const Jobs extends ReadonlyArray<AnyJob>>(
   options: WorkerOptions & { readonly jobs: Jobs }
 ): Layer.Layer<Worker, DatabaseError, Services | HandlesOf<Jobs>> =>
-  Layer.scoped(Worker, Effect.flatMap(handlersOf(options.jobs), (handlers) => make(handlers, options)))
+  Layer.scoped(
+    Worker,
+    Effect.flatMap(handlersOf(options.jobs), (handlers) => make(handlers, options))
+  )
 
 export {
   /**

@@ -85,6 +85,13 @@ export * as Heartbeat from "./Heartbeat.js"
 export * as InFlight from "./InFlight.js"
 
 /**
+ * Where effect-awa is installed.
+ *
+ * @since 0.1.0
+ */
+export * as InstalledSchema from "./InstalledSchema.js"
+
+/**
  * Job definitions: a kind, its payload, and the handlers and enqueueing that follow from them.
  *
  * @since 0.1.0

@@ -5,7 +5,7 @@ import { makeSettled } from "../src/internal/makeSettled.js"
 
 describe("Permits", () => {
   it.effect("takes all that are free, and waits when none is", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const permits = yield* Permits.make(3)
       assert.strictEqual(yield* permits.acquire(2), 2)
       assert.strictEqual(yield* permits.acquire(10), 1)
@@ -15,10 +15,11 @@ describe("Permits", () => {
       yield* permits.surplus(2)
       assert.strictEqual(yield* Fiber.join(waiting), 2)
       assert.strictEqual(yield* permits.free, 0)
-    }))
+    })
+  )
 
   it.effect("an interrupted wait takes nothing", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const permits = yield* Permits.make(1)
       yield* permits.acquire(1)
       const waiting = yield* Effect.fork(permits.acquire(1))
@@ -26,10 +27,12 @@ describe("Permits", () => {
       yield* Fiber.interrupt(waiting)
       yield* permits.surplus(1)
       assert.strictEqual(yield* permits.free, 1)
-    }))
+    })
+  )
 
-  it.effect("frees one permit for one proof, once", () => // C-17: a Settled is the only thing that frees a slot
-    Effect.gen(function*() {
+  it.effect("frees one permit for one proof, once", () =>
+    // C-17: a Settled is the only thing that frees a slot
+    Effect.gen(function* () {
       const permits = yield* Permits.make(2)
       yield* permits.acquire(2)
       const settled = makeSettled("closed", "completed")
@@ -39,11 +42,13 @@ describe("Permits", () => {
       const forged = { ...makeSettled("closed", "completed") }
       assert.isTrue(Exit.isFailure(yield* Effect.exit(permits.release(forged))))
       assert.strictEqual(yield* permits.free, 1)
-    }))
+    })
+  )
 
   it.effect("more than was taken is a defect", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const permits = yield* Permits.make(1)
       assert.isTrue(Exit.isFailure(yield* Effect.exit(permits.surplus(1))))
-    }))
+    })
+  )
 })

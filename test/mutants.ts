@@ -72,8 +72,7 @@ const runtime: ReadonlyArray<Mutant> = [
     name: "run a runtime statement on the application's connection",
     file: "src/Worker.ts",
     from: `return reconciliation.settle(entry, handler, exit)`,
-    to:
-      `return Effect.zipRight(Effect.ignore(finalizing.pool.client.unsafe('select from "awa".segments')), reconciliation.settle(entry, handler, exit))`,
+    to: `return Effect.zipRight(Effect.ignore(finalizing.pool.client.unsafe('select from "awa".segments')), reconciliation.settle(entry, handler, exit))`,
     suite: "test/runtime/Pools.test.ts",
     test: "no runtime statement runs on an application connection, whatever a handler does with its transaction",
     core: true

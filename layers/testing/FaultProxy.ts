@@ -212,7 +212,7 @@ export const make = (
       through: (url) => Effect.map(parseUrl(url), (parsed) => Redacted.make(readdressed(parsed, address))),
       rule: (rule) =>
         Effect.gen(function* () {
-          const fork = yield* FiberSet.makeRuntime<never>()
+          const fork = yield* FiberSet.makeRuntime()
           const run = (until: Effect.Effect<unknown>, done: () => void) =>
             void fork(Effect.onExit(until, () => Effect.sync(done)))
           const state = yield* Effect.acquireRelease(
@@ -229,10 +229,15 @@ export const make = (
       cutAll,
       outage: Effect.acquireRelease(
         Effect.zipRight(
-          Effect.sync(() => void outages++),
+          Effect.sync(() => {
+            outages += 1
+          }),
           cutAll
         ),
-        () => Effect.sync(() => void outages--)
+        () =>
+          Effect.sync(() => {
+            outages -= 1
+          })
       ),
       connections: Effect.sync(() => connections.size),
       stats: Effect.sync(() => ({ ...stats, open: connections.size }))

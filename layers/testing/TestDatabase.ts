@@ -3,7 +3,7 @@
  *
  * @since 0.1.0
  */
-import * as SqlClient from "@effect/sql/SqlClient"
+import type * as SqlClient from "@effect/sql/SqlClient"
 import type { SqlError } from "@effect/sql/SqlError"
 import * as PgClient from "@effect/sql-pg/PgClient"
 import type * as Config from "effect/Config"
@@ -16,7 +16,7 @@ import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import { createHash, randomBytes } from "node:crypto"
 import * as Pg from "pg"
-import { InstalledSchema } from "../../src/Enqueue.js"
+import { InstalledSchema } from "../../src/InstalledSchema.js"
 import { quoteIdentifier } from "../../src/internal/renderSql.js"
 import { functions, migrations } from "../../src/internal/schemaText.generated.js"
 import type { MigrationError } from "../../src/MigrationError.js"
@@ -28,10 +28,13 @@ import * as Migrations from "../../src/Migrations.js"
  * @since 0.1.0
  * @category errors
  */
-export class TestDatabaseError extends Schema.TaggedError<TestDatabaseError>("effect-awa/TestDatabaseError")("TestDatabaseError", {
-  operation: Schema.String,
-  cause: Schema.Defect
-}) {
+export class TestDatabaseError extends Schema.TaggedError<TestDatabaseError>("effect-awa/TestDatabaseError")(
+  "TestDatabaseError",
+  {
+    operation: Schema.String,
+    cause: Schema.Defect
+  }
+) {
   override get message(): string {
     return `The test database: ${this.operation} failed`
   }
@@ -41,12 +44,15 @@ export class TestDatabaseError extends Schema.TaggedError<TestDatabaseError>("ef
  * @since 0.1.0
  * @category services
  */
-export class TestDatabase extends Context.Tag("effect-awa/TestDatabase")<TestDatabase, {
-  readonly url: Redacted.Redacted
-  readonly name: string
-  /** The schema that effect-awa is installed in. */
-  readonly schema: string
-}>() {}
+export class TestDatabase extends Context.Tag("effect-awa/TestDatabase")<
+  TestDatabase,
+  {
+    readonly url: Redacted.Redacted
+    readonly name: string
+    /** The schema that effect-awa is installed in. */
+    readonly schema: string
+  }
+>() {}
 
 /**
  * @since 0.1.0
@@ -83,16 +89,19 @@ const inDatabase = (url: string, database: string): string => {
 
 /** One template for a schema's text, its name and its ring; made once on a server, under a lock, whoever comes first. */
 const template = (url: string, admin: Pg.Client, schema: string, ring: number) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const text = JSON.stringify([schema, ring, migrations, functions])
     const name = `awa_template_${createHash("sha256").update(text).digest("hex").slice(0, 16)}`
     const query = (sql: string, values: ReadonlyArray<unknown> = []) =>
       attempt("template", () => admin.query(sql, [...values]))
-    const exists = Effect.map(query("select from pg_database where datname = $1", [name]), (result) => result.rowCount === 1)
+    const exists = Effect.map(
+      query("select from pg_database where datname = $1", [name]),
+      (result) => result.rowCount === 1
+    )
     yield* Effect.acquireUseRelease(
       query("select pg_advisory_lock(hashtextextended('effect-awa/testing', 0))"),
       () =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           if (yield* exists) return
           const draft = `${name}_draft`
           yield* query(`drop database if exists ${quoteIdentifier(draft)} with (force)`)
@@ -111,26 +120,31 @@ const template = (url: string, admin: Pg.Client, schema: string, ring: number) =
  * @since 0.1.0
  * @category constructors
  */
-export const make = Effect.fnUntraced(function*(options: TestDatabaseOptions): Effect.fn.Return<
-  TestDatabase["Type"],
-  TestDatabaseError | MigrationError | ConfigError.ConfigError,
-  Scope.Scope
-> {
+export const make = Effect.fnUntraced(function* (
+  options: TestDatabaseOptions
+): Effect.fn.Return<TestDatabase["Type"], TestDatabaseError | MigrationError | ConfigError.ConfigError, Scope.Scope> {
   const server = Redacted.value(yield* options.server)
   const schema = options.schema ?? "awa"
   const admin = yield* connect(server)
   const source = yield* template(server, admin, schema, options.ring ?? 4)
   const name = `awa_test_${randomBytes(6).toString("hex")}`
   yield* Effect.acquireRelease(
-    attempt("create", () => admin.query(`create database ${quoteIdentifier(name)} template ${quoteIdentifier(source)}`)),
-    () => Effect.ignoreLogged(attempt("drop", () => admin.query(`drop database if exists ${quoteIdentifier(name)} with (force)`)))
+    attempt("create", () =>
+      admin.query(`create database ${quoteIdentifier(name)} template ${quoteIdentifier(source)}`)
+    ),
+    () =>
+      Effect.ignoreLogged(
+        attempt("drop", () => admin.query(`drop database if exists ${quoteIdentifier(name)} with (force)`))
+      )
   )
   const url = inDatabase(server, name)
-  yield* Effect.scoped(Effect.gen(function*() {
-    const client = yield* connect(url)
-    // a clone is a copy like any other: tokens of the template must not match here
-    yield* attempt("adopt", () => client.query(`select ${quoteIdentifier(schema)}.adopt_database()`))
-  }))
+  yield* Effect.scoped(
+    Effect.gen(function* () {
+      const client = yield* connect(url)
+      // a clone is a copy like any other: tokens of the template must not match here
+      yield* attempt("adopt", () => client.query(`select ${quoteIdentifier(schema)}.adopt_database()`))
+    })
+  )
   return { url: Redacted.make(url), name, schema }
 })
 
@@ -148,13 +162,19 @@ export const make = Effect.fnUntraced(function*(options: TestDatabaseOptions): E
  * @since 0.1.0
  * @category layers
  */
-export const database = (options: TestDatabaseOptions): Layer.Layer<
+export const database = (
+  options: TestDatabaseOptions
+): Layer.Layer<
   TestDatabase | PgClient.PgClient | SqlClient.SqlClient,
   TestDatabaseError | MigrationError | ConfigError.ConfigError | SqlError
 > => {
   const own = Layer.scoped(TestDatabase, make(options))
-  const client = Layer.unwrapEffect(Effect.map(TestDatabase, ({ url }) =>
-    PgClient.layer({ url, maxConnections: 10, applicationName: "application" })))
-  const schema = Layer.effect(InstalledSchema, Effect.map(TestDatabase, (database) => database.schema))
+  const client = Layer.unwrapEffect(
+    Effect.map(TestDatabase, ({ url }) => PgClient.layer({ url, maxConnections: 10, applicationName: "application" }))
+  )
+  const schema = Layer.effect(
+    InstalledSchema,
+    Effect.map(TestDatabase, (database) => database.schema)
+  )
   return Layer.mergeAll(client, schema).pipe(Layer.provideMerge(own))
 }

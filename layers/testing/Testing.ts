@@ -5,10 +5,10 @@
  */
 import * as SqlClient from "@effect/sql/SqlClient"
 import type { SqlError } from "@effect/sql/SqlError"
-import type { PgClient } from "@effect/sql-pg/PgClient"
+import * as PgClient from "@effect/sql-pg/PgClient"
 import * as Config from "effect/Config"
 import * as Context from "effect/Context"
-import * as Duration from "effect/Duration"
+import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import type * as ParseResult from "effect/ParseResult"
@@ -52,12 +52,15 @@ export class JobRow extends Schema.Class<JobRow>("effect-awa/JobRow")({
  * @since 0.1.0
  * @category errors
  */
-export class ExpectationFailed extends Schema.TaggedError<ExpectationFailed>("effect-awa/ExpectationFailed")("ExpectationFailed", {
-  expected: Schema.String,
-  found: Schema.Array(Schema.Unknown)
-}) {
+export class ExpectationFailed extends Schema.TaggedError<ExpectationFailed>("effect-awa/ExpectationFailed")(
+  "ExpectationFailed",
+  {
+    expected: Schema.String,
+    found: Schema.Array(Schema.Unknown)
+  }
+) {
   override get message(): string {
-    return `Expected ${this.expected}; found ${JSON.stringify(this.found, (_, value: unknown) => typeof value === "bigint" ? String(value) : value)}`
+    return `Expected ${this.expected}; found ${JSON.stringify(this.found, (_, value: unknown) => (typeof value === "bigint" ? String(value) : value))}`
   }
 }
 
@@ -65,32 +68,35 @@ export class ExpectationFailed extends Schema.TaggedError<ExpectationFailed>("ef
  * @since 0.1.0
  * @category services
  */
-export class Testing extends Context.Tag("effect-awa/Testing")<Testing, {
-  /** All jobs, in the order of their ids. */
-  readonly jobs: Effect.Effect<ReadonlyArray<JobRow>, SqlError | ParseResult.ParseError>
-  /**
-   * Lets the worker run until nothing is available, running or due. `scheduled` makes what waits for later due now, until
-   * nothing is left. Fails when that takes longer than `atMost`; 30 seconds unless said otherwise.
-   */
-  readonly drain: (options?: {
-    readonly scheduled?: boolean
-    readonly atMost?: Duration.DurationInput
-  }) => Effect.Effect<void, ExpectationFailed | SqlError | ParseResult.ParseError>
-  /** The job of this kind that was enqueued with this payload. */
-  readonly expectEnqueued: <Kind extends string, Payload, E>(
-    job: Job<Kind, Payload, E>,
-    payload: Payload
-  ) => Effect.Effect<JobRow, ExpectationFailed | PayloadRejected | SqlError | ParseResult.ParseError>
-  /** The job, which must be in this state. */
-  readonly expectState: (
-    id: bigint,
-    state: string
-  ) => Effect.Effect<JobRow, ExpectationFailed | SqlError | ParseResult.ParseError>
-}>() {}
+export class Testing extends Context.Tag("effect-awa/Testing")<
+  Testing,
+  {
+    /** All jobs, in the order of their ids. */
+    readonly jobs: Effect.Effect<ReadonlyArray<JobRow>, SqlError | ParseResult.ParseError>
+    /**
+     * Lets the worker run until nothing is available, running or due. `scheduled` makes what waits for later due now, until
+     * nothing is left. Fails when that takes longer than `atMost`; 30 seconds unless said otherwise.
+     */
+    readonly drain: (options?: {
+      readonly scheduled?: boolean
+      readonly atMost?: Duration.DurationInput
+    }) => Effect.Effect<void, ExpectationFailed | SqlError | ParseResult.ParseError>
+    /** The job of this kind that was enqueued with this payload. */
+    readonly expectEnqueued: <Kind extends string, Payload, E>(
+      job: Job<Kind, Payload, E>,
+      payload: Payload
+    ) => Effect.Effect<JobRow, ExpectationFailed | PayloadRejected | SqlError | ParseResult.ParseError>
+    /** The job, which must be in this state. */
+    readonly expectState: (
+      id: bigint,
+      state: string
+    ) => Effect.Effect<JobRow, ExpectationFailed | SqlError | ParseResult.ParseError>
+  }
+>() {}
 
 const decodeRows = Schema.decodeUnknown(Schema.Array(JobRow))
 
-const make = Effect.gen(function*() {
+const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const database = yield* TestDatabase
   const worker = yield* Worker.Worker
@@ -101,7 +107,9 @@ const make = Effect.gen(function*() {
       from ${schema}.jobs order by job_id`).withoutTransform,
     decodeRows
   )
-  const hurry = sql.unsafe(`update ${schema}.deferred_jobs set run_at = clock_timestamp() where run_at > clock_timestamp()`)
+  const hurry = sql.unsafe(
+    `update ${schema}.deferred_jobs set run_at = clock_timestamp() where run_at > clock_timestamp()`
+  )
   // one statement, one snapshot: a job on its way from one place to another is seen in one of them
   const unfinished = (scheduled: boolean) =>
     Effect.map(
@@ -112,7 +120,7 @@ const make = Effect.gen(function*() {
 
   const drain: Testing["Type"]["drain"] = (options) => {
     const scheduled = options?.scheduled === true
-    const settled: Effect.Effect<void, SqlError> = Effect.gen(function*() {
+    const settled: Effect.Effect<void, SqlError> = Effect.gen(function* () {
       if (scheduled) yield* hurry
       if (!(yield* unfinished(scheduled)) && (yield* worker.inFlight) === 0) return
       yield* Effect.sleep(10)
@@ -123,7 +131,10 @@ const make = Effect.gen(function*() {
       Effect.flatMap((done) =>
         done._tag === "Some"
           ? Effect.void
-          : Effect.flatMap(jobs, (found) => new ExpectationFailed({ expected: "nothing left to do", found: found.slice(0, 20) }))
+          : Effect.flatMap(
+              jobs,
+              (found) => new ExpectationFailed({ expected: "nothing left to do", found: found.slice(0, 20) })
+            )
       )
     )
   }
@@ -136,21 +147,31 @@ const make = Effect.gen(function*() {
         : new ExpectationFailed({ expected: `job ${id} in state ${state}`, found })
     })
   const expectEnqueued: Testing["Type"]["expectEnqueued"] = (job, payload) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const encoded = yield* job.encode(payload)
       const found = (yield* jobs).filter(({ kind }) => kind === job.kind)
       const [match] = found.filter(({ args }) => canonical(args) === canonical(encoded))
-      return match ?? (yield* new ExpectationFailed({ expected: `a job ${job.kind} with ${canonical(encoded)}`, found }))
+      return (
+        match ?? (yield* new ExpectationFailed({ expected: `a job ${job.kind} with ${canonical(encoded)}`, found }))
+      )
     })
   return Testing.of({ jobs, drain, expectState, expectEnqueued })
 })
+
+/** The assertions' own connections: they take none of the application's, and its faults do not touch them. */
+const ownClient = Layer.unwrapEffect(
+  Effect.map(TestDatabase, ({ url }) =>
+    PgClient.layer({ url, maxConnections: 2, applicationName: "effect-awa testing" })
+  )
+)
 
 /** JSON with its keys in order: `jsonb` keeps no order of its own. */
 const canonical = (value: unknown): string =>
   JSON.stringify(value, (_, inner: unknown) =>
     typeof inner === "object" && inner !== null && !Array.isArray(inner)
-      ? Object.fromEntries(Object.entries(inner).sort(([a], [b]) => a < b ? -1 : 1))
-      : inner)
+      ? Object.fromEntries(Object.entries(inner).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : inner
+  )
 
 /**
  * A worker for these jobs on the test's own database, with short intervals, and the assertions. The tests run on the real
@@ -191,18 +212,24 @@ export const worker = <const Jobs extends ReadonlyArray<Worker.AnyJob>>(
 ): Layer.Layer<
   Testing | Worker.Worker,
   WorkerLayer.WorkerLayerError,
-  TestDatabase | PgClient | SqlClient.SqlClient | Worker.HandlesOf<Jobs>
+  TestDatabase | PgClient.PgClient | Worker.HandlesOf<Jobs>
 > =>
   Layer.effect(Testing, make).pipe(
-    Layer.provideMerge(Layer.unwrapEffect(Effect.map(TestDatabase, ({ schema, url }) =>
-      WorkerLayer.layer({
-        shutdownGrace: "5 seconds",
-        beat: "1 second",
-        busyTick: "50 millis",
-        idleTick: "200 millis",
-        ...options,
-        queues: options.queues ?? { default: { concurrency: 10 } },
-        database: options.database ?? Config.succeed(url),
-        schema
-      }))))
+    Layer.provide(ownClient),
+    Layer.provideMerge(
+      Layer.unwrapEffect(
+        Effect.map(TestDatabase, ({ schema, url }) =>
+          WorkerLayer.layer({
+            shutdownGrace: "5 seconds",
+            beat: "1 second",
+            busyTick: "50 millis",
+            idleTick: "200 millis",
+            ...options,
+            queues: options.queues ?? { default: { concurrency: 10 } },
+            database: options.database ?? Config.succeed(url),
+            schema
+          })
+        )
+      )
+    )
   )

@@ -88,7 +88,7 @@ begin
       or coalesce(j.e -> 'opts' ->> 'max_attempts', '25')::integer not between 1 and 32767
       then 'max_attempts: expected an integer from 1 to 32767'
     when coalesce(j.e -> 'opts' ->> 'delay_ms', '0') !~ '^[0-9]{1,14}$' then 'delay_ms: expected a whole number of milliseconds, not negative'
-    when j.e -> 'opts' ? 'run_at' and j.e -> 'opts' ? 'delay_ms' then 'run_at: not together with delay_ms'
+    when j.e -> 'opts' ->> 'run_at' is not null and j.e -> 'opts' ->> 'delay_ms' is not null then 'run_at: not together with delay_ms'
     when coalesce(j.e -> 'opts' ->> 'run_at', '2000-01-01T00:00:00Z')
       !~ '^[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:?[0-9]{2})$'
       then 'run_at: expected an ISO 8601 time with its zone'

@@ -12,6 +12,8 @@ language plpgsql volatile as $$
 declare
   v_live integer[];
   v_lost integer[];
+  v_rows tid[];
+  v_new  jsonb;
   v_now  timestamptz := clock_timestamp();
 begin
   with asked as materialized (
@@ -37,26 +39,26 @@ begin
     select i.ord::integer from unnest(p_slots) with ordinality as i(slot, ord) where i.slot & 255 = {{segment}}
     except select unnest(v_live));
 
-  with live as materialized (
-    select l.ord, p_slots[l.ord] as slot, p_batch_ids[l.ord] as batch_id, p_indexes[l.ord] as idx, p_job_ids[l.ord] as job_id,
-           p_run_leases[l.ord] as run_lease
-    from unnest(v_live) as l(ord)
-  ), held as materialized (
-    select s.job_id, s.run_lease, l.ord
-    from live l cross join lateral (
-      select a.job_id, a.run_lease from {{schema}}.attempt_state a
-      where a.job_id = l.job_id and a.run_lease = l.run_lease for update skip locked) s
-  ), moved as (
-    update {{schema}}.attempt_state s
-    set heartbeat_at = v_now, progress = coalesce(p_progress -> h.ord::text, s.progress)
-    from held h where s.job_id = h.job_id and s.run_lease = h.run_lease
-    returning s.job_id
-  )
+  -- Rows that can be locked at once, then updated where they are: no join whose plan could depend on the table's size.
+  v_rows := array(
+    select s.ctid from unnest(v_live) l
+    cross join lateral (
+      select a.ctid from {{schema}}.attempt_state a
+      where a.job_id = p_job_ids[l] and a.run_lease = p_run_leases[l] for update skip locked) s);
+  select jsonb_object_agg(p_job_ids[l] || '/' || p_run_leases[l], p_progress -> l::text) into v_new
+  from unnest(v_live) l where p_progress ? l::text;
+  update {{schema}}.attempt_state s
+  set heartbeat_at = v_now, progress = coalesce(v_new -> (s.job_id || '/' || s.run_lease), s.progress)
+  where s.ctid = any (v_rows);
+
   insert into {{schema}}.attempt_state (job_id, run_lease, claim_slot, batch_id, batch_index, heartbeat_at, progress)
-  select l.job_id, l.run_lease, l.slot, l.batch_id, l.idx, v_now, p_progress -> l.ord::text
-  from live l
-  where not exists (select from {{schema}}.attempt_state s where s.job_id = l.job_id and s.run_lease = l.run_lease)
-  order by l.job_id, l.run_lease
+  select p_job_ids[l], p_run_leases[l], p_slots[l], p_batch_ids[l], p_indexes[l], v_now, p_progress -> l::text
+  from unnest(v_live) l
+  left join lateral (
+    select true as found from {{schema}}.attempt_state s
+    where s.job_id = p_job_ids[l] and s.run_lease = p_run_leases[l] offset 0) s on true
+  where s.found is null
+  order by p_job_ids[l], p_run_leases[l]
   on conflict (job_id, run_lease) do nothing;
 
   return query
@@ -78,8 +80,6 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
 set enable_memoize = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare

@@ -10,20 +10,21 @@ create or replace function {{schema}}.promote_{{segment}}(p_job_ids bigint[], p_
 language plpgsql volatile as $$
 declare
   v_now    timestamptz := clock_timestamp();  -- a volatile call in the condition would walk the whole index
+  v_rows   tid[];
   v_queues text[];
 begin
-  with due as materialized (
-    select d.job_id from {{schema}}.deferred_jobs d
-    where p_job_ids is null and d.run_at <= v_now
-    order by d.run_at, d.job_id limit p_limit
-    for update skip locked
-  ), named as materialized (
-    select d.job_id from unnest(p_job_ids) i(job_id) join {{schema}}.deferred_jobs d on d.job_id = i.job_id
-    for update of d skip locked
-  ), moved as (
-    delete from {{schema}}.deferred_jobs d
-    using (select job_id from due union all select job_id from named) m
-    where d.job_id = m.job_id
+  if p_job_ids is null then
+    v_rows := array(
+      select d.ctid from {{schema}}.deferred_jobs d where d.run_at <= v_now
+      order by d.run_at, d.job_id limit p_limit for update skip locked);
+  else
+    v_rows := array(
+      select d.ctid from unnest(p_job_ids) as i(job_id)
+      cross join lateral (
+        select j.ctid from {{schema}}.deferred_jobs j where j.job_id = i.job_id for update skip locked) d);
+  end if;
+  with moved as (  -- where they are: no join whose plan could depend on the table's size
+    delete from {{schema}}.deferred_jobs d where d.ctid = any (v_rows)
     returning d.*
   ), placed as (
     insert into {{schema}}.ready_entries_{{segment}}
@@ -38,16 +39,8 @@ begin
 end $$;
 {{/segments}}
 
--- Its callers' settings are not all made for its joins, so it has its own: one index probe per job.
 create or replace function {{schema}}.promote_jobs(p_job_ids bigint[], p_limit integer) returns integer
-language plpgsql volatile
-set plan_cache_mode = force_generic_plan
-set enable_nestloop = on
-set enable_seqscan = off
-set enable_memoize = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-as $$
+language plpgsql volatile as $$
 declare
   v_slot   integer := {{schema}}.hold_current_segment();
   v_queues text[];
@@ -102,6 +95,7 @@ declare
   v_jobs   bigint[];
   v_leases bigint[];
   v_detail jsonb[];
+  v_rows   tid[];
 begin
   select coalesce(max(b.batch_id), p_from) into done_to
   from {{schema}}.claim_batches_{{segment}} b where b.batch_id > p_from and b.claimed_at < v_stale;
@@ -155,9 +149,12 @@ begin
     return;
   end if;
   perform {{schema}}.dispose_{{segment}}(v_ids, v_idx, array_fill('rescued'::{{schema}}.outcome, array[rescued]), v_detail);
-  delete from {{schema}}.attempt_state s
-  using unnest(v_jobs, v_leases) as u(job_id, run_lease)
-  where s.job_id = u.job_id and s.run_lease = u.run_lease;
+  v_rows := array(
+    select s.ctid from unnest(v_jobs, v_leases) as u(job_id, run_lease)
+    cross join lateral (
+      select a.ctid from {{schema}}.attempt_state a
+      where a.job_id = u.job_id and a.run_lease = u.run_lease for update) s);
+  delete from {{schema}}.attempt_state s where s.ctid = any (v_rows);
 end $$;
 {{/segments}}
 
@@ -168,7 +165,7 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
 set enable_memoize = off
-set enable_hashjoin = off
+set enable_nestloop = off
 set enable_mergejoin = off
 as $$
 declare

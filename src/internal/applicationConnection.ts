@@ -19,12 +19,12 @@ const ended = new SqlError({
  */
 export const guarded = (connection: Connection, isOpen: () => boolean): Connection => {
   const check = <A>(effect: () => Effect.Effect<A, SqlError>): Effect.Effect<A, SqlError> =>
-    Effect.suspend(() => isOpen() ? effect() : Effect.fail(ended))
+    Effect.suspend(() => (isOpen() ? effect() : Effect.fail(ended)))
   return {
     execute: (sql, params, transform) => check(() => connection.execute(sql, params, transform)),
     executeRaw: (sql, params) => check(() => connection.executeRaw(sql, params)),
     executeStream: (sql, params, transform) =>
-      Stream.suspend(() => isOpen() ? connection.executeStream(sql, params, transform) : Stream.fail(ended)),
+      Stream.suspend(() => (isOpen() ? connection.executeStream(sql, params, transform) : Stream.fail(ended))),
     executeValues: (sql, params) => check(() => connection.executeValues(sql, params)),
     executeUnprepared: (sql, params, transform) => check(() => connection.executeUnprepared(sql, params, transform))
   }
@@ -41,7 +41,7 @@ export const discard = (connection: Connection): Effect.Effect<void> =>
     if (!Predicate.hasProperty(connection, "pg")) return
     const client = connection.pg
     if (!Predicate.hasProperty(client, "end") || typeof client.end !== "function") return
-    const goodbye: unknown = client.end()
+    const goodbye: unknown = Reflect.apply(client.end, client, [])
     if (Predicate.isPromise(goodbye)) goodbye.catch(() => undefined)
   })
 
@@ -51,7 +51,10 @@ export const discard = (connection: Connection): Effect.Effect<void> =>
  *
  * @internal
  */
-export const within = <A, E>(effect: Effect.Effect<A, E>, millis: number): Effect.Effect<Option.Option<Exit.Exit<A, E>>> =>
+export const within = <A, E>(
+  effect: Effect.Effect<A, E>,
+  millis: number
+): Effect.Effect<Option.Option<Exit.Exit<A, E>>> =>
   Effect.flatMap(Effect.forkDaemon(effect), (fiber) =>
     Effect.async<Option.Option<Exit.Exit<A, E>>>((resume) => {
       const timer = setTimeout(() => resume(Effect.succeed(Option.none())), millis)
@@ -59,7 +62,8 @@ export const within = <A, E>(effect: Effect.Effect<A, E>, millis: number): Effec
         clearTimeout(timer)
         resume(Effect.succeed(Option.some(exit)))
       })
-    }))
+    })
+  )
 
 /** @internal The command tag of the last statement that the server answered. */
 export const lastCommand = (result: unknown): string => {

@@ -21,9 +21,7 @@ const maxProgressBytes = 65_536
 
 const progressOf = (entry: Entry): Progress => ({
   get: Effect.sync(() =>
-    entry.progress !== undefined
-      ? Option.some(entry.progress.value)
-      : Option.fromNullable(entry.attempt.progress)
+    entry.progress !== undefined ? Option.some(entry.progress.value) : Option.fromNullable(entry.attempt.progress)
   ),
   set: (value) =>
     Effect.suspend(() => {
@@ -55,9 +53,8 @@ export const attemptHandle = (entry: Entry, finalizing: Finalizing): AttemptHand
     runLease: attempt.token.runLease,
     attempt: attempt.attempt,
     maxAttempts: attempt.maxAttempts,
-    deadline: Option.map(
-      Option.fromNullable(attempt.deadlineMicros),
-      (micros) => DateTime.unsafeMake(Number(micros / 1000n))
+    deadline: Option.map(Option.fromNullable(attempt.deadlineMicros), (micros) =>
+      DateTime.unsafeMake(Number(micros / 1000n))
     ),
     idempotencyKey: `${finalizing.origin}:${attempt.token.jobId}`,
     progress: progressOf(entry),

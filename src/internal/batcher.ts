@@ -27,16 +27,21 @@ export const makeBatcher = <A, B>(options: {
   readonly lingerMillis: number
   readonly run: (batch: ReadonlyArray<Pending<A, B>>) => Effect.Effect<void>
 }): Effect.Effect<(item: A) => Effect.Effect<B>, never, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const queue = yield* Queue.unbounded<Pending<A, B>>()
-    const flush = Effect.gen(function*() {
+    const flush = Effect.gen(function* () {
       let batch = Array.from(yield* Queue.takeBetween(queue, 1, options.maxSize))
       // what was taken is answered: only the wait for work may be interrupted
       if (batch.length < options.maxSize && options.lingerMillis > 0) {
         yield* Effect.uninterruptible(Effect.sleep(options.lingerMillis))
         batch = batch.concat(Array.from(yield* Queue.takeUpTo(queue, options.maxSize - batch.length)))
       }
-      yield* Effect.uninterruptible(answering(batch, Effect.suspend(() => options.run(batch))))
+      yield* Effect.uninterruptible(
+        answering(
+          batch,
+          Effect.suspend(() => options.run(batch))
+        )
+      )
     })
     yield* Effect.forkScoped(Effect.forever(flush))
     return (item) =>
@@ -59,4 +64,5 @@ export const answering = <A, B>(
   Effect.catchAllCause(effect, (cause) =>
     Effect.sync(() => {
       for (const pending of batch) pending.die(cause)
-    }))
+    })
+  )

@@ -68,7 +68,8 @@ export const protocolEvent = (report: ExitReport, evidence: Evidence): string | 
   if (report.exitClass === "success") {
     if (report.receipt === "none") return "the handler's success value is not a receipt"
     if (report.receipt === "foreign") return "the handler returned the receipt of another attempt"
-    if (completed && report.finalizedXid !== evidence.closedXid) return "the receipt is of a transaction that did not commit"
+    if (completed && report.finalizedXid !== evidence.closedXid)
+      return "the receipt is of a transaction that did not commit"
     if (evidence.status === "open") return "the handler returned a receipt and its completion is not there"
     return completed ? undefined : "the handler returned a receipt and another outcome won"
   }
@@ -83,18 +84,25 @@ export const endingOf = (report: ExitReport, handler: RegisteredHandler, entry: 
   if (Exit.isSuccess(report.exit)) {
     // From typed code the value is a receipt; anything else is a programming error that a retry cannot mend (C-10).
     return report.receipt === "none"
-      ? Effect.succeed(withProgress({
-        outcome: "failed",
-        error: handler.describe(new AttemptFailed({ reason: "not-a-receipt", detail: "a caller-owned handler succeeds with a receipt" }))
-      }))
+      ? Effect.succeed(
+          withProgress({
+            outcome: "failed",
+            error: handler.describe(
+              new AttemptFailed({ reason: "not-a-receipt", detail: "a caller-owned handler succeeds with a receipt" })
+            )
+          })
+        )
       : Effect.map(
-        endingOfFailure(
-          handler,
-          new AttemptFailed({ reason: "not-finalized", detail: "a receipt was returned and its completion is not there" }),
-          attempt.attempt
-        ),
-        withProgress
-      )
+          endingOfFailure(
+            handler,
+            new AttemptFailed({
+              reason: "not-finalized",
+              detail: "a receipt was returned and its completion is not there"
+            }),
+            attempt.attempt
+          ),
+          withProgress
+        )
   }
   const cause = report.exit.cause
   return Effect.map(

@@ -7,17 +7,19 @@ const fail = (expected: string, value: unknown): never => {
 export type Row = ReadonlyArray<unknown>
 
 /** @internal */
-export const bigint = (value: unknown): bigint => typeof value === "bigint" ? value : fail("bigint", value)
+export const bigint = (value: unknown): bigint => (typeof value === "bigint" ? value : fail("bigint", value))
 
 /** @internal */
-export const number = (value: unknown): number => typeof value === "number" ? value : fail("number", value)
+export const number = (value: unknown): number => (typeof value === "number" ? value : fail("number", value))
 
 /** @internal */
-export const string = (value: unknown): string => typeof value === "string" ? value : fail("text", value)
+export const string = (value: unknown): string => (typeof value === "string" ? value : fail("text", value))
 
 /** @internal */
-export const boolean = (value: unknown): boolean => typeof value === "boolean" ? value : fail("boolean", value)
+export const boolean = (value: unknown): boolean => (typeof value === "boolean" ? value : fail("boolean", value))
 
 /** @internal */
-export const nullable = <A>(read: (value: unknown) => A) => (value: unknown): A | undefined =>
-  value === null || value === undefined ? undefined : read(value)
+export const nullable =
+  <A>(read: (value: unknown) => A) =>
+  (value: unknown): A | undefined =>
+    value === null || value === undefined ? undefined : read(value)

@@ -28,7 +28,8 @@ export const finalizationMark = (schema: string, receiptId: bigint): string => `
 export const guardedCommit = (finalizations: Finalizations): string => {
   if (finalizations.noted.length === 0) return "commit"
   const marks = finalizations.noted.map(quoteLiteral).join(", ")
-  const body = "begin " +
+  const body =
+    "begin " +
     `if exists (select from pg_catalog.unnest(array[${marks}]) as m ` +
     "where pg_catalog.strpos(coalesce(pg_catalog.current_setting('awa.finalized', true), ''), m) = 0) then " +
     "raise exception using errcode = 'WA007', message = 'the transaction would commit without its completion'; " +

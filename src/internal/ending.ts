@@ -39,10 +39,10 @@ export const endingOfFailure = (handler: RegisteredHandler, error: unknown, atte
   error instanceof OutcomeSelected
     ? Effect.succeed(endingOfOutcome(error.outcome))
     : Effect.map(delayMillis(handler.retry, attempt), (delay): Ending => ({
-      outcome: "retried",
-      delayMillis: delay,
-      error: handler.describe(error)
-    }))
+        outcome: "retried",
+        delayMillis: delay,
+        error: handler.describe(error)
+      }))
 
 /** @internal The part of an ending that the database stores, or undefined for the common case that has none. */
 export const endingDetail = (ending: Ending): Record<string, unknown> | undefined => {

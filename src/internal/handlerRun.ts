@@ -2,7 +2,7 @@ import * as Cause from "effect/Cause"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
-import { InstalledSchema } from "../Enqueue.js"
+import { InstalledSchema } from "../InstalledSchema.js"
 import type { AttemptHandle, RegisteredHandler } from "../Handlers.js"
 import type { Entry } from "../InFlight.js"
 import { AttemptFailed } from "../JobError.js"
@@ -18,7 +18,8 @@ export const unknownKind = (kind: string): RegisteredHandler => ({
   retry: RetryPolicy.standard,
   timeout: Option.none(),
   describe: (error) => storedError(error),
-  run: () => Effect.fail(new AttemptFailed({ reason: "unknown-kind", detail: `this worker has no handler for ${kind}` }))
+  run: () =>
+    Effect.fail(new AttemptFailed({ reason: "unknown-kind", detail: `this worker has no handler for ${kind}` }))
 })
 
 /**
@@ -50,7 +51,9 @@ export const handlerExit = (
 }
 
 const isOutcome = (value: unknown): value is JobOutcome =>
-  JobOutcome.$is("Snooze")(value) || JobOutcome.$is("RetryAfter")(value) || JobOutcome.$is("Discard")(value) ||
+  JobOutcome.$is("Snooze")(value) ||
+  JobOutcome.$is("RetryAfter")(value) ||
+  JobOutcome.$is("Discard")(value) ||
   JobOutcome.$is("Cancel")(value)
 
 /** @internal How an ordinary attempt ends, from its handler's exit. */

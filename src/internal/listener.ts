@@ -24,7 +24,7 @@ export const openListener = <E>(
   onNotification: (queue: string) => void,
   onError: (cause: unknown) => E
 ): Effect.Effect<Listener, E, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const ended = yield* Deferred.make<void>()
     const end = (): void => Deferred.unsafeDone(ended, Effect.void)
     const channel = notifyChannel(schema)

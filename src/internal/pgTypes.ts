@@ -1,6 +1,6 @@
 import type { CustomTypesConfig } from "pg"
 
-const parse = (oid: number): (text: string) => unknown => {
+const parse = (oid: number): ((text: string) => unknown) => {
   switch (oid) {
     case 16: // bool
       return (text) => text === "t"

@@ -35,53 +35,55 @@ export const runtimeCall = <E>(
   statement: Statement,
   onError: (cause: unknown) => E
 ): Effect.Effect<ReadonlyArray<Row>, E> =>
-  Effect.uninterruptible(Effect.async<ReadonlyArray<Row>, E>((resume) => {
-    const timeoutMillis = statement.timeoutMillis ?? 5_000
-    pool.connect((connectError, client, release) => {
-      if (connectError !== undefined || client === undefined) {
-        resume(Effect.fail(onError(connectError ?? new Error("the pool gave no connection"))))
-        return
-      }
-      let failure: { readonly cause: unknown } | undefined
-      let rows: ReadonlyArray<Row> = []
-      let open = true
-      const note = (cause: unknown): void => {
-        failure ??= { cause }
-      }
-      const finish = (destroy: boolean): void => {
-        if (!open) return
-        open = false
-        clearTimeout(timer)
-        client.off("error", note)
-        client.on("error", noop) // a destroyed connection may still report its end
-        release(destroy)
-        if (!destroy) client.off("error", noop)
-        resume(failure === undefined ? Effect.succeed(rows) : Effect.fail(onError(failure.cause)))
-      }
-      const timer = setTimeout(() => {
-        note(new Error(`no answer within ${timeoutMillis + clientSlackMillis} ms`))
-        finish(true)
-      }, timeoutMillis + clientSlackMillis)
-      client.on("error", note)
-      client.query(begin(statement, timeoutMillis), (error: Error | null) => {
-        if (error !== null) note(error)
-      })
-      client.query(
-        { text: statement.text, values: [...statement.values], rowMode: "array" },
-        (error: Error | null, result: Pg.QueryArrayResult) => {
-          if (error !== null) note(error)
-          else rows = result.rows
+  Effect.uninterruptible(
+    Effect.async<ReadonlyArray<Row>, E>((resume) => {
+      const timeoutMillis = statement.timeoutMillis ?? 5_000
+      pool.connect((connectError, client, release) => {
+        if (connectError !== undefined || client === undefined) {
+          resume(Effect.fail(onError(connectError ?? new Error("the pool gave no connection"))))
+          return
         }
-      )
-      client.query("commit", (error: Error | null, result: Pg.QueryResult) => {
-        if (error !== null) {
-          note(error)
+        let failure: { readonly cause: unknown } | undefined
+        let rows: ReadonlyArray<Row> = []
+        let open = true
+        const note = (cause: unknown): void => {
+          failure ??= { cause }
+        }
+        const finish = (destroy: boolean): void => {
+          if (!open) return
+          open = false
+          clearTimeout(timer)
+          client.off("error", note)
+          client.on("error", noop) // a destroyed connection may still report its end
+          release(destroy)
+          if (!destroy) client.off("error", noop)
+          resume(failure === undefined ? Effect.succeed(rows) : Effect.fail(onError(failure.cause)))
+        }
+        const timer = setTimeout(() => {
+          note(new Error(`no answer within ${timeoutMillis + clientSlackMillis} ms`))
           finish(true)
-        } else {
-          // COMMIT of an aborted transaction answers ROLLBACK, without an error
-          if (result.command !== "COMMIT") note(new Error(`COMMIT answered ${result.command}`))
-          finish(false)
-        }
+        }, timeoutMillis + clientSlackMillis)
+        client.on("error", note)
+        client.query(begin(statement, timeoutMillis), (error: Error | null) => {
+          if (error !== null) note(error)
+        })
+        client.query(
+          { text: statement.text, values: [...statement.values], rowMode: "array" },
+          (error: Error | null, result: Pg.QueryArrayResult) => {
+            if (error !== null) note(error)
+            else rows = result.rows
+          }
+        )
+        client.query("commit", (error: Error | null, result: Pg.QueryResult) => {
+          if (error !== null) {
+            note(error)
+            finish(true)
+          } else {
+            // COMMIT of an aborted transaction answers ROLLBACK, without an error
+            if (result.command !== "COMMIT") note(new Error(`COMMIT answered ${result.command}`))
+            finish(false)
+          }
+        })
       })
     })
-  }))
+  )

@@ -18,7 +18,8 @@ export class PoolMismatch extends Schema.TaggedError<PoolMismatch>("effect-awa/P
   }
 }
 
-const identity = "select c.system_identifier || '/' || d.oid || ' (' || d.datname || ')' || " +
+const identity =
+  "select c.system_identifier || '/' || d.oid || ' (' || d.datname || ')' || " +
   "case when pg_is_in_recovery() then ', a standby' else '' end " +
   "from pg_control_system() c, pg_database d where d.datname = current_database()"
 
@@ -27,9 +28,9 @@ const applicationValue = (client: SqlClient, text: string): Effect.Effect<string
   Effect.scoped(Effect.flatMap(client.reserve, (connection) => connection.executeValues(text, []))).pipe(
     Effect.flatMap((rows) => {
       const value = rows[0]?.[0]
-      return value === undefined || value === null
+      return typeof value !== "string"
         ? Effect.fail(new SqlError({ message: "the database gave no answer", cause: text }))
-        : Effect.succeed(String(value))
+        : Effect.succeed(value)
     })
   )
 
@@ -38,7 +39,7 @@ export const samePrimary = (
   client: SqlClient,
   runtime: RuntimePool["Type"]
 ): Effect.Effect<void, SqlError | DatabaseError | PoolMismatch> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const ours = yield* runtime.call({ name: "identify-database", text: identity, values: [] })
     const runtimeIdentity = Column.string(ours[0]?.[0])
     const application = yield* applicationValue(client, identity)

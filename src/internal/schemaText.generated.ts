@@ -345,7 +345,7 @@ begin
       or coalesce(j.e -> 'opts' ->> 'max_attempts', '25')::integer not between 1 and 32767
       then 'max_attempts: expected an integer from 1 to 32767'
     when coalesce(j.e -> 'opts' ->> 'delay_ms', '0') !~ '^[0-9]{1,14}$' then 'delay_ms: expected a whole number of milliseconds, not negative'
-    when j.e -> 'opts' ? 'run_at' and j.e -> 'opts' ? 'delay_ms' then 'run_at: not together with delay_ms'
+    when j.e -> 'opts' ->> 'run_at' is not null and j.e -> 'opts' ->> 'delay_ms' is not null then 'run_at: not together with delay_ms'
     when coalesce(j.e -> 'opts' ->> 'run_at', '2000-01-01T00:00:00Z')
       !~ '^[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{1,9})?(Z|[+-][0-9]{2}:?[0-9]{2})$'
       then 'run_at: expected an ISO 8601 time with its zone'
@@ -1030,6 +1030,8 @@ language plpgsql volatile as $$
 declare
   v_live integer[];
   v_lost integer[];
+  v_rows tid[];
+  v_new  jsonb;
   v_now  timestamptz := clock_timestamp();
 begin
   with asked as materialized (
@@ -1055,26 +1057,26 @@ begin
     select i.ord::integer from unnest(p_slots) with ordinality as i(slot, ord) where i.slot & 255 = {{segment}}
     except select unnest(v_live));
 
-  with live as materialized (
-    select l.ord, p_slots[l.ord] as slot, p_batch_ids[l.ord] as batch_id, p_indexes[l.ord] as idx, p_job_ids[l.ord] as job_id,
-           p_run_leases[l.ord] as run_lease
-    from unnest(v_live) as l(ord)
-  ), held as materialized (
-    select s.job_id, s.run_lease, l.ord
-    from live l cross join lateral (
-      select a.job_id, a.run_lease from {{schema}}.attempt_state a
-      where a.job_id = l.job_id and a.run_lease = l.run_lease for update skip locked) s
-  ), moved as (
-    update {{schema}}.attempt_state s
-    set heartbeat_at = v_now, progress = coalesce(p_progress -> h.ord::text, s.progress)
-    from held h where s.job_id = h.job_id and s.run_lease = h.run_lease
-    returning s.job_id
-  )
+  -- Rows that can be locked at once, then updated where they are: no join whose plan could depend on the table's size.
+  v_rows := array(
+    select s.ctid from unnest(v_live) l
+    cross join lateral (
+      select a.ctid from {{schema}}.attempt_state a
+      where a.job_id = p_job_ids[l] and a.run_lease = p_run_leases[l] for update skip locked) s);
+  select jsonb_object_agg(p_job_ids[l] || '/' || p_run_leases[l], p_progress -> l::text) into v_new
+  from unnest(v_live) l where p_progress ? l::text;
+  update {{schema}}.attempt_state s
+  set heartbeat_at = v_now, progress = coalesce(v_new -> (s.job_id || '/' || s.run_lease), s.progress)
+  where s.ctid = any (v_rows);
+
   insert into {{schema}}.attempt_state (job_id, run_lease, claim_slot, batch_id, batch_index, heartbeat_at, progress)
-  select l.job_id, l.run_lease, l.slot, l.batch_id, l.idx, v_now, p_progress -> l.ord::text
-  from live l
-  where not exists (select from {{schema}}.attempt_state s where s.job_id = l.job_id and s.run_lease = l.run_lease)
-  order by l.job_id, l.run_lease
+  select p_job_ids[l], p_run_leases[l], p_slots[l], p_batch_ids[l], p_indexes[l], v_now, p_progress -> l::text
+  from unnest(v_live) l
+  left join lateral (
+    select true as found from {{schema}}.attempt_state s
+    where s.job_id = p_job_ids[l] and s.run_lease = p_run_leases[l] offset 0) s on true
+  where s.found is null
+  order by p_job_ids[l], p_run_leases[l]
   on conflict (job_id, run_lease) do nothing;
 
   return query
@@ -1096,8 +1098,6 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
 set enable_memoize = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -1195,20 +1195,21 @@ create or replace function {{schema}}.promote_{{segment}}(p_job_ids bigint[], p_
 language plpgsql volatile as $$
 declare
   v_now    timestamptz := clock_timestamp();  -- a volatile call in the condition would walk the whole index
+  v_rows   tid[];
   v_queues text[];
 begin
-  with due as materialized (
-    select d.job_id from {{schema}}.deferred_jobs d
-    where p_job_ids is null and d.run_at <= v_now
-    order by d.run_at, d.job_id limit p_limit
-    for update skip locked
-  ), named as materialized (
-    select d.job_id from unnest(p_job_ids) i(job_id) join {{schema}}.deferred_jobs d on d.job_id = i.job_id
-    for update of d skip locked
-  ), moved as (
-    delete from {{schema}}.deferred_jobs d
-    using (select job_id from due union all select job_id from named) m
-    where d.job_id = m.job_id
+  if p_job_ids is null then
+    v_rows := array(
+      select d.ctid from {{schema}}.deferred_jobs d where d.run_at <= v_now
+      order by d.run_at, d.job_id limit p_limit for update skip locked);
+  else
+    v_rows := array(
+      select d.ctid from unnest(p_job_ids) as i(job_id)
+      cross join lateral (
+        select j.ctid from {{schema}}.deferred_jobs j where j.job_id = i.job_id for update skip locked) d);
+  end if;
+  with moved as (  -- where they are: no join whose plan could depend on the table's size
+    delete from {{schema}}.deferred_jobs d where d.ctid = any (v_rows)
     returning d.*
   ), placed as (
     insert into {{schema}}.ready_entries_{{segment}}
@@ -1223,16 +1224,8 @@ begin
 end $$;
 {{/segments}}
 
--- Its callers' settings are not all made for its joins, so it has its own: one index probe per job.
 create or replace function {{schema}}.promote_jobs(p_job_ids bigint[], p_limit integer) returns integer
-language plpgsql volatile
-set plan_cache_mode = force_generic_plan
-set enable_nestloop = on
-set enable_seqscan = off
-set enable_memoize = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-as $$
+language plpgsql volatile as $$
 declare
   v_slot   integer := {{schema}}.hold_current_segment();
   v_queues text[];
@@ -1287,6 +1280,7 @@ declare
   v_jobs   bigint[];
   v_leases bigint[];
   v_detail jsonb[];
+  v_rows   tid[];
 begin
   select coalesce(max(b.batch_id), p_from) into done_to
   from {{schema}}.claim_batches_{{segment}} b where b.batch_id > p_from and b.claimed_at < v_stale;
@@ -1340,9 +1334,12 @@ begin
     return;
   end if;
   perform {{schema}}.dispose_{{segment}}(v_ids, v_idx, array_fill('rescued'::{{schema}}.outcome, array[rescued]), v_detail);
-  delete from {{schema}}.attempt_state s
-  using unnest(v_jobs, v_leases) as u(job_id, run_lease)
-  where s.job_id = u.job_id and s.run_lease = u.run_lease;
+  v_rows := array(
+    select s.ctid from unnest(v_jobs, v_leases) as u(job_id, run_lease)
+    cross join lateral (
+      select a.ctid from {{schema}}.attempt_state a
+      where a.job_id = u.job_id and a.run_lease = u.run_lease for update) s);
+  delete from {{schema}}.attempt_state s where s.ctid = any (v_rows);
 end $$;
 {{/segments}}
 
@@ -1353,7 +1350,7 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
 set enable_memoize = off
-set enable_hashjoin = off
+set enable_nestloop = off
 set enable_mergejoin = off
 as $$
 declare

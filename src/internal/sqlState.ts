@@ -5,8 +5,10 @@ const pattern = /^[0-9A-Z]{5}$/
 
 /** PostgreSQL's own errors carry a severity beside the code; Node's (`EPIPE` looks like an SQLSTATE) do not. */
 const ownState = (error: unknown): Option.Option<string> =>
-  Predicate.hasProperty(error, "code") && Predicate.hasProperty(error, "severity") &&
-    typeof error.code === "string" && pattern.test(error.code)
+  Predicate.hasProperty(error, "code") &&
+  Predicate.hasProperty(error, "severity") &&
+  typeof error.code === "string" &&
+  pattern.test(error.code)
     ? Option.some(error.code)
     : Option.none()
 
@@ -22,8 +24,7 @@ const chain = (error: unknown): ReadonlyArray<unknown> => {
 }
 
 /** @internal The SQLSTATE of an error or of what caused it, if a server sent one. */
-export const sqlStateOf = (error: unknown): Option.Option<string> =>
-  Option.firstSomeOf(chain(error).map(ownState))
+export const sqlStateOf = (error: unknown): Option.Option<string> => Option.firstSomeOf(chain(error).map(ownState))
 
 /** @internal The DETAIL that the server sent with the error. */
 export const sqlDetailOf = (error: unknown): string | undefined => {
@@ -44,5 +45,7 @@ export const sqlMessageOf = (error: unknown): string => {
 
 /** @internal States that the same statement, sent again, can be free of. */
 export const canHeal = (state: string): boolean =>
-  state.startsWith("08") || state.startsWith("40") || state.startsWith("53") ||
+  state.startsWith("08") ||
+  state.startsWith("40") ||
+  state.startsWith("53") ||
   ["55P03", "57014", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "25006"].includes(state)

@@ -8,7 +8,8 @@ export interface StorageFault {
 
 const maxDepth = 256
 
-const child = (path: string, key: string): string => /^[A-Za-z_$][\w$]*$/.test(key) ? `${path}.${key}` : `${path}[${JSON.stringify(key)}]`
+const child = (path: string, key: string): string =>
+  /^[A-Za-z_$][\w$]*$/.test(key) ? `${path}.${key}` : `${path}[${JSON.stringify(key)}]`
 
 const isPlain = (value: object): value is Record<string, unknown> => {
   const prototype: unknown = Object.getPrototypeOf(value)
@@ -58,5 +59,8 @@ export const storageFault = (value: unknown, path: string, depth = 0): StorageFa
 export const sanitize = (text: string, limit: number): string => {
   const clean = text.slice(0, limit).replaceAll("\u0000", "\uFFFD").toWellFormed()
   if (Buffer.byteLength(clean, "utf8") <= limit) return clean
-  return Buffer.from(clean, "utf8").subarray(0, limit).toString("utf8").replace(/\uFFFD+$/, "")
+  return Buffer.from(clean, "utf8")
+    .subarray(0, limit)
+    .toString("utf8")
+    .replace(/\uFFFD+$/, "")
 }

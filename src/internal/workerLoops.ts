@@ -29,7 +29,7 @@ export const keepBeating = (
 ): Effect.Effect<never> => {
   const due = (entry: Entry, now: number): boolean =>
     now - entry.claimedAtMillis >= Duration.toMillis(beat) || (entry.progress !== undefined && !entry.progress.flushed)
-  const once = Effect.gen(function*() {
+  const once = Effect.gen(function* () {
     yield* heartbeat.renew(runtimeId, name)
     const now = performance.now()
     const entries = Array.from(inFlight.entries()).filter((entry) => due(entry, now))
@@ -67,13 +67,21 @@ export const keepMaintaining = (
 ): Effect.Effect<never> => {
   const busyMillis = Duration.toMillis(options.busyTick)
   const idleMillis = Duration.toMillis(options.idleTick)
-  const once = Effect.gen(function*() {
-    const tick = yield* Effect.option(Effect.tapError(maintenance.tick, (error) =>
-      Effect.logWarning("Maintenance failed; the next tick follows", error)))
+  const once = Effect.gen(function* () {
+    const tick = yield* Effect.option(
+      Effect.tapError(maintenance.tick, (error) =>
+        Effect.logWarning("Maintenance failed; the next tick follows", error)
+      )
+    )
     if (Option.isNone(tick)) return yield* Effect.sleep(busyMillis)
     const { drained, leader, nextDue, promoted, pruned, rescued, rotation } = tick.value
     if (rescued > 0) yield* Effect.logInfo(`Rescued ${rescued} abandoned attempts`)
-    const active = inFlight.size() > 0 || promoted + rescued + drained > 0 || pruned || rotation === "opened" || rotation === "advanced"
+    const active =
+      inFlight.size() > 0 ||
+      promoted + rescued + drained > 0 ||
+      pruned ||
+      rotation === "opened" ||
+      rotation === "advanced"
     const dueMillis = nextDue === undefined ? idleMillis : Math.max(20, Duration.toMillis(nextDue))
     const floorMillis = rotation === "opened" ? 0 : Math.min(busyMillis, leader ? dueMillis : busyMillis)
     const restMillis = active ? floorMillis : Math.min(idleMillis, dueMillis)
@@ -94,12 +102,14 @@ export const stopInFlight = (
   grace: Duration.Duration,
   interruptGrace: Duration.Duration
 ): Effect.Effect<void> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     // a finalizer is uninterruptible, and a timeout cannot cut what is
     const emptyWithin = (limit: Duration.Duration) => Effect.timeoutOption(Effect.interruptible(inFlight.empty), limit)
     if (Option.isSome(yield* emptyWithin(grace))) return
     yield* Effect.forEach(Array.from(inFlight.entries()), (entry) => interrupt(entry, "shutdown"), { discard: true })
     if (Option.isSome(yield* emptyWithin(interruptGrace))) return
     const left = Array.from(inFlight.entries(), (entry) => `${entry.attempt.kind} ${entry.attempt.token.jobId}`)
-    yield* Effect.logWarning(`Left behind, their leases to rescue: ${left.slice(0, 20).join(", ")} (${left.length} in all)`)
+    yield* Effect.logWarning(
+      `Left behind, their leases to rescue: ${left.slice(0, 20).join(", ")} (${left.length} in all)`
+    )
   })

@@ -31,7 +31,7 @@ export interface Supervisor {
 }
 
 /** @internal Nothing that the worker forks can die unseen: a defect stops the claiming and fails `crash`. */
-export const makeSupervisor: Effect.Effect<Supervisor, never, Scope.Scope> = Effect.gen(function*() {
+export const makeSupervisor: Effect.Effect<Supervisor, never, Scope.Scope> = Effect.gen(function* () {
   const crash = yield* Deferred.make<never, WorkerCrashed>()
   const scope = yield* Effect.scope
   const claimers: Array<Fiber.RuntimeFiber<never>> = []

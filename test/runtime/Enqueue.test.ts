@@ -1,13 +1,18 @@
 import { SqlClient } from "@effect/sql"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { DateTime, Effect, Exit, FastCheck, Layer, Schema } from "effect"
-import * as Enqueue from "effect-awa/Enqueue"
+import type * as Enqueue from "effect-awa/Enqueue"
+import { InstalledSchema } from "effect-awa/InstalledSchema"
 import * as Job from "effect-awa/Job"
 import { TestDatabase } from "effect-awa/testing"
 import { database } from "./support.js"
 
 const Anything = Job.make("anything", { payload: Schema.Unknown })
-const Point = Job.make("point", { payload: Schema.Struct({ at: Schema.Date, x: Schema.Int }), queue: "points", maxAttempts: 7 })
+const Point = Job.make("point", {
+  payload: Schema.Struct({ at: Schema.Date, x: Schema.Int }),
+  queue: "points",
+  maxAttempts: 7
+})
 
 const stored = (id: bigint) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) =>
@@ -15,13 +20,15 @@ const stored = (id: bigint) =>
       sql<{ args: unknown; queue: string; priority: number; max_attempts: number; state: string }>`
         select args, queue, priority, max_attempts, state from awa.jobs where job_id = ${String(id)}`,
       ([row]) => row
-    ))
+    )
+  )
 
 const countJobs = Effect.flatMap(SqlClient.SqlClient, (sql) =>
-  Effect.map(sql<{ n: number }>`select count(*)::int as n from awa.jobs`, ([row]) => row?.n ?? -1))
+  Effect.map(sql<{ n: number }>`select count(*)::int as n from awa.jobs`, ([row]) => row?.n ?? -1)
+)
 
 const rejected = (payload: unknown, options?: Enqueue.EnqueueOptions) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const before = yield* countJobs
     const error = yield* Effect.flip(Anything.enqueue(payload, options))
     assert.strictEqual(yield* countJobs, before)
@@ -30,7 +37,7 @@ const rejected = (payload: unknown, options?: Enqueue.EnqueueOptions) =>
 
 layer(database(), { excludeTestServices: true })("enqueue", (it) => {
   it.effect("stores the payload as its schema encodes it, with the definition's defaults", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { id } = yield* Point.enqueue({ at: new Date(0), x: 1 })
       assert.deepStrictEqual(yield* stored(id), {
         args: { at: "1970-01-01T00:00:00.000Z", x: 1 },
@@ -39,28 +46,50 @@ layer(database(), { excludeTestServices: true })("enqueue", (it) => {
         max_attempts: 7,
         state: "available"
       })
-      const other = yield* Point.enqueue({ at: new Date(0), x: 1 }, { queue: "other", priority: 1, maxAttempts: 1, delay: "1 hour" })
+      const other = yield* Point.enqueue(
+        { at: new Date(0), x: 1 },
+        { queue: "other", priority: 1, maxAttempts: 1, delay: "1 hour" }
+      )
       assert.deepInclude(yield* stored(other.id), { queue: "other", priority: 1, max_attempts: 1, state: "scheduled" })
-    }))
+    })
+  )
 
   it.effect("joins the ambient transaction, and commits by itself outside one", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const before = yield* countJobs
-      const exit = yield* Effect.exit(sql.withTransaction(
-        Effect.zipRight(Point.enqueueAll([{ at: new Date(), x: 1 }, { at: new Date(), x: 2 }]), Effect.fail("undo"))
-      ))
+      const exit = yield* Effect.exit(
+        sql.withTransaction(
+          Effect.zipRight(
+            Point.enqueueAll([
+              { at: new Date(), x: 1 },
+              { at: new Date(), x: 2 }
+            ]),
+            Effect.fail("undo")
+          )
+        )
+      )
       assert.isTrue(Exit.isFailure(exit))
       assert.strictEqual(yield* countJobs, before)
-      const jobs = yield* sql.withTransaction(Point.enqueueAll(Array.from({ length: 1000 }, (_, x) => ({ at: new Date(), x }))))
+      const jobs = yield* sql.withTransaction(
+        Point.enqueueAll(Array.from({ length: 1000 }, (_, x) => ({ at: new Date(), x })))
+      )
       assert.strictEqual(yield* countJobs, before + 1000)
       const xs = yield* Effect.forEach([jobs[0], jobs[999]], (job) => stored(job?.id ?? 0n))
-      assert.deepStrictEqual(xs.map((row) => Schema.decodeUnknownSync(Schema.Struct({ x: Schema.Int }))(row?.args).x), [0, 999])
-    }))
+      assert.deepStrictEqual(
+        xs.map((row) => Schema.decodeUnknownSync(Schema.Struct({ x: Schema.Int }))(row?.args).x),
+        [0, 999]
+      )
+    })
+  )
 
-  it.effect("names the place that jsonb cannot hold, before anything is sent", () => // F-19, F-21
-    Effect.gen(function*() {
-      assert.strictEqual(yield* rejected({ a: [1, { "b c": "x\u0000" }] }), `payload.a[1]["b c"]: no NUL character and no lone surrogate`)
+  it.effect("names the place that jsonb cannot hold, before anything is sent", () =>
+    // F-19, F-21
+    Effect.gen(function* () {
+      assert.strictEqual(
+        yield* rejected({ a: [1, { "b c": "x\u0000" }] }),
+        `payload.a[1]["b c"]: no NUL character and no lone surrogate`
+      )
       assert.strictEqual(yield* rejected({ a: "\ud800" }), "payload.a: no NUL character and no lone surrogate")
       assert.strictEqual(yield* rejected({ "\u0000": 1 }), "payload: no NUL character and no lone surrogate in a key")
       assert.strictEqual(yield* rejected([Number.NaN]), "payload[0]: a finite number")
@@ -71,29 +100,36 @@ layer(database(), { excludeTestServices: true })("enqueue", (it) => {
       let deep: unknown = 0
       for (let i = 0; i < 300; i++) deep = [deep]
       assert.include(yield* rejected(deep), "at most 256 levels deep")
-    }))
+    })
+  )
 
-  it.effect("names the option and the rule", () => // F-24, F-29
-    Effect.gen(function*() {
+  it.effect("names the option and the rule", () =>
+    // F-24, F-29
+    Effect.gen(function* () {
       assert.strictEqual(yield* rejected(1, { queue: "" }), "queue: expected a non-empty text")
       assert.strictEqual(yield* rejected(1, { queue: "Ω".repeat(128) }), "queue: at most 255 bytes")
       assert.strictEqual(yield* rejected(1, { queue: "a\nb" }), "queue: no control characters")
       assert.strictEqual(yield* rejected(1, { maxAttempts: 0 }), "maxAttempts: expected an integer from 1 to 32767")
-      assert.strictEqual(yield* rejected(1, { delay: "1 day", runAt: DateTime.unsafeNow() }), "runAt: not together with delay")
+      assert.strictEqual(
+        yield* rejected(1, { delay: "1 day", runAt: DateTime.unsafeNow() }),
+        "runAt: not together with delay"
+      )
       assert.strictEqual(yield* rejected(1, { delay: Number.POSITIVE_INFINITY }), "delay: expected a finite duration")
       for (const queue of ["a/b", "Ω", "a b", "q".repeat(255), `"quoted"`, "Robert'); drop schema awa;--"]) {
         assert.deepInclude(yield* stored((yield* Anything.enqueue(1, { queue })).id), { queue })
       }
-    }))
+    })
+  )
 
   it.effect("one job that breaks a rule keeps the whole call out", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const before = yield* countJobs
       const error = yield* Effect.flip(Anything.enqueueAll([1, "\u0000", 2]))
       assert.strictEqual(error._tag, "PayloadRejected")
       assert.strictEqual(yield* countJobs, before)
       assert.deepStrictEqual(yield* Anything.enqueueAll([]), [])
-    }))
+    })
+  )
 
   it.effect("round-trips whatever JSON it accepts", () =>
     Effect.flatMap(Effect.runtime<SqlClient.SqlClient>(), (runtime) =>
@@ -110,22 +146,27 @@ layer(database(), { excludeTestServices: true })("enqueue", (it) => {
           }),
           { numRuns: 200 }
         )
-      )))
+      )
+    )
+  )
 
   it.effect("finds the schema that the program says", () =>
-    Effect.gen(function*() {
-      const error = yield* Effect.flip(Anything.enqueue(1).pipe(Effect.provideService(Enqueue.InstalledSchema, `no "such`)))
+    Effect.gen(function* () {
+      const error = yield* Effect.flip(Anything.enqueue(1).pipe(Effect.provideService(InstalledSchema, `no "such`)))
       assert.strictEqual(error._tag, "SqlError")
-    }))
+    })
+  )
 })
 
 describe("a schema with another name", () => {
-  it.live("works like any other", () => // F-31
-    Effect.gen(function*() {
+  it.live("works like any other", () =>
+    // F-31
+    Effect.gen(function* () {
       const { schema } = yield* TestDatabase.TestDatabase
       assert.strictEqual(schema, `We"ird-Schéma`)
       const { id } = yield* Anything.enqueue({ a: 1 })
       assert.strictEqual(id, 1n)
-    }).pipe(Effect.provide(Layer.suspend(() => weird))))
+    }).pipe(Effect.provide(Layer.suspend(() => weird)))
+  )
 })
 const weird = database(`We"ird-Schéma`)

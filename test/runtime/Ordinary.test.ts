@@ -10,45 +10,51 @@ import { Declined, Direct, errorNames, Notify, type OrdinaryHandler, run } from 
 
 const finished = (ordinary: OrdinaryHandler, state: string, options?: { readonly maxAttempts?: number }) =>
   run({ ordinary }, () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const testing = yield* Testing.Testing
       const { id } = yield* Notify.enqueue({ tag: "a" }, options)
       yield* testing.drain({ scheduled: true })
       return yield* testing.expectState(id, state)
-    }))
+    })
+  )
 
 describe("an ordinary attempt", () => {
   it.live("is retried until it succeeds, with its failures kept", () =>
-    Effect.gen(function*() {
-      const row = yield* finished((job) => job.attempt < 3 ? new Declined() : Effect.void, "completed")
+    Effect.gen(function* () {
+      const row = yield* finished((job) => (job.attempt < 3 ? new Declined() : Effect.void), "completed")
       assert.deepStrictEqual(errorNames(row), ["Declined", "Declined"])
       assert.deepInclude(row, { attempt: 3, runLease: 3n })
-    }))
+    })
+  )
 
-  it.live("ends in the terminal jobs after its last attempt, by whatever it was failed", () => // F-51
-    Effect.gen(function*() {
+  it.live("ends in the terminal jobs after its last attempt, by whatever it was failed", () =>
+    // F-51
+    Effect.gen(function* () {
       const declined = yield* finished(() => new Declined(), "failed")
       assert.deepStrictEqual(errorNames(declined), ["Declined", "Declined", "Declined"])
       const retryAfter = yield* finished(() => Effect.succeed(JobOutcome.retryAfter("1 hour", "later")), "failed")
       assert.strictEqual(retryAfter.runLease, 3n)
       const died = yield* finished(() => Effect.die("boom"), "failed", { maxAttempts: 1 })
       assert.strictEqual(died.attempt, 1)
-    }))
+    })
+  )
 
-  it.live("keeps failing when its error cannot be stored as it is", () => // F-20, F-21
-    Effect.gen(function*() {
-      const row = yield* finished(
-        () => Effect.die(new Error(`a\u0000b\ud800c${"x".repeat(100_000)}`)),
-        "failed",
-        { maxAttempts: 1 }
-      )
-      const [{ error }] = Schema.decodeUnknownSync(Schema.Tuple(Schema.Struct({ error: Schema.Struct({ message: Schema.String }) })))(row.errors)
+  it.live("keeps failing when its error cannot be stored as it is", () =>
+    // F-20, F-21
+    Effect.gen(function* () {
+      const row = yield* finished(() => Effect.die(new Error(`a\u0000b\ud800c${"x".repeat(100_000)}`)), "failed", {
+        maxAttempts: 1
+      })
+      const [{ error }] = Schema.decodeUnknownSync(
+        Schema.Tuple(Schema.Struct({ error: Schema.Struct({ message: Schema.String }) }))
+      )(row.errors)
       assert.isTrue(error.message.startsWith("a\ufffdb\ufffdc"))
       assert.isAtMost(Buffer.byteLength(JSON.stringify(row.errors)), 8_192)
-    }))
+    })
+  )
 
   it.live("snoozes without counting, discards and cancels", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const snoozed = yield* finished(
         (job) => Effect.succeed(job.runLease < 4n ? JobOutcome.snooze("1 hour") : undefined),
         "completed"
@@ -56,49 +62,70 @@ describe("an ordinary attempt", () => {
       assert.deepInclude(snoozed, { attempt: 1, runLease: 4n })
       yield* finished(() => Effect.succeed(JobOutcome.discard("useless")), "discarded")
       yield* finished(() => JobOutcome.end(JobOutcome.cancel("unwanted")), "cancelled")
-    }))
+    })
+  )
 
   it.live("keeps its progress over attempts, and refuses progress that cannot be stored", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const seen = yield* Ref.make<ReadonlyArray<unknown>>([])
-      const row = yield* finished((job) =>
-        Effect.gen(function*() {
-          yield* Effect.flatMap(job.progress.get, (value) => Ref.update(seen, (all) => [...all, Option.getOrNull(value)]))
-          const refused = yield* Effect.flip(job.progress.set("\u0000")).pipe(Effect.orDie)
-          assert.strictEqual(refused.path, "progress")
-          yield* Effect.orDie(job.progress.set({ step: job.attempt }))
-          if (job.attempt < 3) return yield* new Declined()
-        }), "completed")
+      const row = yield* finished(
+        (job) =>
+          Effect.gen(function* () {
+            yield* Effect.flatMap(job.progress.get, (value) =>
+              Ref.update(seen, (all) => [...all, Option.getOrNull(value)])
+            )
+            const refused = yield* Effect.flip(job.progress.set("\u0000")).pipe(Effect.orDie)
+            assert.strictEqual(refused.path, "progress")
+            yield* Effect.orDie(job.progress.set({ step: job.attempt }))
+            if (job.attempt < 3) return yield* new Declined()
+          }),
+        "completed"
+      )
       assert.deepStrictEqual(yield* Ref.get(seen), [null, { step: 1 }, { step: 2 }])
       assert.deepStrictEqual(row.progress, { step: 3 })
-    }))
+    })
+  )
 
-  it.live("is interrupted when it is lost, and leaves the winner alone", () => // C-02, F-3
-    Effect.gen(function*() {
+  it.live("is interrupted when it is lost, and leaves the winner alone", () =>
+    // C-02, F-3
+    Effect.gen(function* () {
       const interrupted = yield* Ref.make(0)
-      yield* run({
-        ordinary: (job) =>
-          job.runLease > 1n ? Effect.void : Effect.onInterrupt(Effect.never, () => Ref.update(interrupted, (n) => n + 1)),
-        worker: { beat: "100 millis" }
-      }, (lines) =>
-        Effect.gen(function*() {
-          const testing = yield* Testing.Testing
-          const worker = yield* Worker.Worker
-          const { id } = yield* Notify.enqueue({ tag: "a" })
-          yield* eventually("the attempt", Effect.map(worker.inFlight, (n) => n === 1))
-          yield* rescueNow(yield* Direct)
-          yield* testing.drain({ scheduled: true })
-          assert.deepInclude(yield* testing.expectState(id, "completed"), { runLease: 2n })
-          assert.strictEqual(yield* Ref.get(interrupted), 1)
-          assert.deepInclude(lines.find(({ message }) => message.includes("was lost"))?.annotations, { jobId: String(id), runLease: "1", outcome: "rescued" })
-        }))
-    }))
+      yield* run(
+        {
+          ordinary: (job) =>
+            job.runLease > 1n
+              ? Effect.void
+              : Effect.onInterrupt(Effect.never, () => Ref.update(interrupted, (n) => n + 1)),
+          worker: { beat: "100 millis" }
+        },
+        (lines) =>
+          Effect.gen(function* () {
+            const testing = yield* Testing.Testing
+            const worker = yield* Worker.Worker
+            const { id } = yield* Notify.enqueue({ tag: "a" })
+            yield* eventually(
+              "the attempt",
+              Effect.map(worker.inFlight, (n) => n === 1)
+            )
+            yield* rescueNow(yield* Direct)
+            yield* testing.drain({ scheduled: true })
+            assert.deepInclude(yield* testing.expectState(id, "completed"), { runLease: 2n })
+            assert.strictEqual(yield* Ref.get(interrupted), 1)
+            assert.deepInclude(lines.find(({ message }) => message.includes("was lost"))?.annotations, {
+              jobId: String(id),
+              runLease: "1",
+              outcome: "rescued"
+            })
+          })
+      )
+    })
+  )
 
   it.live("is kept by its heartbeats for as long as it runs", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const gate = yield* Deferred.make<void>()
       yield* run({ ordinary: () => Deferred.await(gate), worker: { beat: "50 millis" }, staleness: "200 millis" }, () =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const testing = yield* Testing.Testing
           const { id } = yield* Notify.enqueue({ tag: "a" })
           yield* Effect.sleep("1200 millis")
@@ -107,22 +134,38 @@ describe("an ordinary attempt", () => {
           yield* testing.drain()
           assert.deepInclude(yield* testing.expectState(id, "completed"), { runLease: 1n })
           assert.lengthOf(yield* (yield* Direct)`select from awa.attempt_state`, 0)
-        }))
-    }))
+        })
+      )
+    })
+  )
 
-  it.live("of a worker that is gone is rescued, and the crash counts", () => // F-52, F-53, F-54
-    run({ ordinary: () => Effect.void, worker: { queues: { elsewhere: { concurrency: 1 } } }, staleness: "200 millis" }, () =>
-      Effect.gen(function*() {
-        const testing = yield* Testing.Testing
-        const sql = yield* Direct
-        const { id } = yield* Notify.enqueue({ tag: "a" }, { maxAttempts: 2 })
-        for (const lease of [1n, 2n]) {
-          yield* eventually(`claim ${lease}`, Effect.map(sql`select from awa.claim('default', 1, 99)`, (rows) => rows.length === 1))
-          assert.deepInclude(yield* testing.expectState(id, "running"), { runLease: lease, attempt: Number(lease) })
-          yield* eventually("the rescue", Effect.map(testing.jobs, ([job]) => job?.state !== "running"))
-        }
-        assert.deepStrictEqual(errorNames(yield* testing.expectState(id, "failed")), ["AttemptAbandoned", "AttemptAbandoned"])
-      })))
+  it.live("of a worker that is gone is rescued, and the crash counts", () =>
+    // F-52, F-53, F-54
+    run(
+      { ordinary: () => Effect.void, worker: { queues: { elsewhere: { concurrency: 1 } } }, staleness: "200 millis" },
+      () =>
+        Effect.gen(function* () {
+          const testing = yield* Testing.Testing
+          const sql = yield* Direct
+          const { id } = yield* Notify.enqueue({ tag: "a" }, { maxAttempts: 2 })
+          for (const lease of [1n, 2n]) {
+            yield* eventually(
+              `claim ${lease}`,
+              Effect.map(sql`select from awa.claim('default', 1, 99)`, (rows) => rows.length === 1)
+            )
+            assert.deepInclude(yield* testing.expectState(id, "running"), { runLease: lease, attempt: Number(lease) })
+            yield* eventually(
+              "the rescue",
+              Effect.map(testing.jobs, ([job]) => job?.state !== "running")
+            )
+          }
+          assert.deepStrictEqual(errorNames(yield* testing.expectState(id, "failed")), [
+            "AttemptAbandoned",
+            "AttemptAbandoned"
+          ])
+        })
+    )
+  )
 })
 
 describe("what no handler can run", () => {
@@ -131,7 +174,7 @@ describe("what no handler can run", () => {
 
   it.live("fails its own attempt and nobody else's", () =>
     run({}, () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const testing = yield* Testing.Testing
         const unknown = yield* Unknown.enqueue({})
         const changed = yield* Changed.enqueue({ other: 1 })
@@ -140,10 +183,13 @@ describe("what no handler can run", () => {
         assert.deepStrictEqual(errorNames(yield* testing.expectState(unknown.id, "failed")), ["AttemptFailed"])
         assert.deepStrictEqual(errorNames(yield* testing.expectState(changed.id, "failed")), ["AttemptFailed"])
         yield* testing.expectState(fine.id, "completed")
-      })))
+      })
+    )
+  )
 
-  it.live("runs past its timeout", () => // F-97
-    Effect.gen(function*() {
+  it.live("runs past its timeout", () =>
+    // F-97
+    Effect.gen(function* () {
       const Slow = Job.make("slow", {
         payload: Schema.Struct({}),
         maxAttempts: 2,
@@ -154,31 +200,38 @@ describe("what no handler can run", () => {
         Layer.provide(Slow.toLayer(() => Effect.never)),
         Layer.provideMerge(database())
       )
-      yield* Effect.gen(function*() {
+      yield* Effect.gen(function* () {
         const testing = yield* Testing.Testing
         const { id } = yield* Slow.enqueue({})
         yield* testing.drain()
         assert.deepStrictEqual(errorNames(yield* testing.expectState(id, "failed")), ["AttemptFailed", "AttemptFailed"])
       }).pipe(Effect.provide(Live))
-    }))
+    })
+  )
 })
 
 describe("a worker with a defect of its own", () => {
-  it.live("stops claiming, says so, and frees no permit", () => // "a defect in reconciliation must stop the worker loudly"
-    run({ worker: { shutdownGrace: "100 millis", interruptGrace: "100 millis" } }, () =>
-      Effect.gen(function*() {
-        const worker = yield* Worker.Worker
-        const sql = yield* Direct
-        const crash = yield* Effect.fork(Effect.flip(worker.join))
-        // a function that answers nonsense stands for any broken invariant between the two sides
-        yield* sql`drop function awa.close_attempts`
-        yield* sql.unsafe(`create function awa.close_attempts(bigint, integer[], bigint[], integer[], bigint[], bigint[], bigint[],
+  it.live(
+    "stops claiming, says so, and frees no permit",
+    () =>
+      // "a defect in reconciliation must stop the worker loudly"
+      run({ worker: { shutdownGrace: "100 millis", interruptGrace: "100 millis" } }, () =>
+        Effect.gen(function* () {
+          const worker = yield* Worker.Worker
+          const sql = yield* Direct
+          const crash = yield* Effect.fork(Effect.flip(worker.join))
+          // a function that answers nonsense stands for any broken invariant between the two sides
+          yield* sql`drop function awa.close_attempts`
+          yield* sql.unsafe(`create function awa.close_attempts(bigint, integer[], bigint[], integer[], bigint[], bigint[], bigint[],
           awa.outcome[], jsonb, boolean) returns table (ord integer, answer text) language sql as $$ select 1, 'nonsense' $$`)
-        yield* Notify.enqueue({ tag: "a" })
-        const error = yield* Fiber.join(crash)
-        assert.strictEqual(error._tag, "WorkerCrashed")
-        yield* Notify.enqueue({ tag: "b" })
-        yield* Effect.sleep("300 millis")
-        assert.strictEqual(yield* worker.inFlight, 1)
-      })), 30_000)
+          yield* Notify.enqueue({ tag: "a" })
+          const error = yield* Fiber.join(crash)
+          assert.strictEqual(error._tag, "WorkerCrashed")
+          yield* Notify.enqueue({ tag: "b" })
+          yield* Effect.sleep("300 millis")
+          assert.strictEqual(yield* worker.inFlight, 1)
+        })
+      ),
+    30_000
+  )
 })

@@ -18,9 +18,11 @@ export const insertRow = (tag: string, value = "") =>
   Effect.flatMap(SqlClient.SqlClient, (sql) => sql`insert into application_rows (tag, value) values (${tag}, ${value})`)
 
 export const countRows = (tag: string) =>
-  Effect.flatMap(
-    SqlClient.SqlClient,
-    (sql) => Effect.map(sql<{ n: number }>`select count(*)::int as n from application_rows where tag = ${tag}`, ([row]) => row?.n)
+  Effect.flatMap(SqlClient.SqlClient, (sql) =>
+    Effect.map(
+      sql<{ n: number }>`select count(*)::int as n from application_rows where tag = ${tag}`,
+      ([row]) => row?.n
+    )
   )
 
 export interface LogLine {
@@ -47,7 +49,10 @@ export const protocolEvents = (lines: ReadonlyArray<LogLine>) =>
   lines.filter(({ message }) => message.startsWith("Protocol event"))
 
 /** Waits for a condition that another fiber or the database brings about. */
-export const eventually = <E, R>(what: string, condition: Effect.Effect<boolean, E, R>): Effect.Effect<void, E | Error, R> =>
+export const eventually = <E, R>(
+  what: string,
+  condition: Effect.Effect<boolean, E, R>
+): Effect.Effect<void, E | Error, R> =>
   condition.pipe(
     Effect.delay("10 millis"),
     Effect.repeat({ until: (met) => met }),

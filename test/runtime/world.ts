@@ -29,14 +29,17 @@ export type OrdinaryHandler = (
 ) => Effect.Effect<void | JobOutcome.JobOutcome, HandlerError, SqlClient.SqlClient>
 
 /** The proxies between the program and the server: one before the application's pool, one before the runtime's. */
-export class Proxies extends Context.Tag("test/Proxies")<Proxies, {
-  readonly application: FaultProxy.FaultProxy["Type"]
-  readonly runtime: FaultProxy.FaultProxy["Type"]
-}>() {}
+export class Proxies extends Context.Tag("test/Proxies")<
+  Proxies,
+  {
+    readonly application: FaultProxy.FaultProxy["Type"]
+    readonly runtime: FaultProxy.FaultProxy["Type"]
+  }
+>() {}
 
 const proxies = Layer.scoped(
   Proxies,
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { url } = yield* TestDatabase.TestDatabase
     return { application: yield* FaultProxy.makeUrl(url), runtime: yield* FaultProxy.makeUrl(url) }
   })
@@ -47,11 +50,13 @@ export class Direct extends Context.Tag("test/Direct")<Direct, SqlClient.SqlClie
 
 const direct = Layer.effect(Direct, SqlClient.SqlClient)
 
-const throughProxy = Layer.unwrapEffect(Effect.gen(function*() {
-  const { application } = yield* Proxies
-  const { url } = yield* TestDatabase.TestDatabase
-  return PgClient.layer({ url: yield* application.through(url), maxConnections: 10, applicationName: "application" })
-}))
+const throughProxy = Layer.unwrapEffect(
+  Effect.gen(function* () {
+    const { application } = yield* Proxies
+    const { url } = yield* TestDatabase.TestDatabase
+    return PgClient.layer({ url: yield* application.through(url), maxConnections: 10, applicationName: "application" })
+  })
+)
 
 export interface WorldOptions {
   readonly owned?: OwnedHandler
@@ -65,25 +70,23 @@ export const world = (options: WorldOptions) => {
   const lines: Array<LogLine> = []
   const logs = collectLogs(lines)
   const data = database()
-  const clients = throughProxy.pipe(
-    Layer.provideMerge(proxies),
-    Layer.provideMerge(direct),
-    Layer.provideMerge(data)
-  )
+  const clients = throughProxy.pipe(Layer.provideMerge(proxies), Layer.provideMerge(direct), Layer.provideMerge(data))
   const handlers = Layer.mergeAll(
     Charge.toLayerCallerOwned(options.owned ?? ((job) => job.finalize(Effect.void))),
     Notify.toLayer(options.ordinary ?? (() => Effect.void))
   )
-  const worker = Layer.unwrapEffect(Effect.gen(function*() {
-    const { runtime } = yield* Proxies
-    const { url } = yield* TestDatabase.TestDatabase
-    return Testing.worker({
-      jobs: [Charge, Notify],
-      maintenance: { staleness: options.staleness === undefined ? "1 hour" : "200 millis" },
-      database: Config.succeed(yield* runtime.through(url)),
-      ...options.worker
+  const worker = Layer.unwrapEffect(
+    Effect.gen(function* () {
+      const { runtime } = yield* Proxies
+      const { url } = yield* TestDatabase.TestDatabase
+      return Testing.worker({
+        jobs: [Charge, Notify],
+        maintenance: { staleness: options.staleness === undefined ? "1 hour" : "200 millis" },
+        database: Config.succeed(yield* runtime.through(url)),
+        ...options.worker
+      })
     })
-  })).pipe(Layer.provide(handlers))
+  ).pipe(Layer.provide(handlers))
   return { lines, clients: Layer.provideMerge(clients, logs), worker }
 }
 
@@ -98,5 +101,6 @@ export const run = <A, E, R>(
 
 /** The names of the errors that a job has met, oldest first. */
 export const errorNames = (row: Testing.JobRow): ReadonlyArray<string> =>
-  Schema.decodeUnknownSync(Schema.NullOr(Schema.Array(Schema.Struct({ error: Schema.Struct({ name: Schema.String }) }))))(row.errors)
-    ?.map(({ error }) => error.name) ?? []
+  Schema.decodeUnknownSync(
+    Schema.NullOr(Schema.Array(Schema.Struct({ error: Schema.Struct({ name: Schema.String }) })))
+  )(row.errors)?.map(({ error }) => error.name) ?? []

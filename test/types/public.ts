@@ -10,9 +10,12 @@ import * as Worker from "effect-awa/layers/Worker"
 import { RuntimePool } from "effect-awa/RuntimePool"
 
 class CardDeclined extends Schema.TaggedError<CardDeclined>()("CardDeclined", {}) {}
-class Cards extends Context.Tag("Cards")<Cards, {
-  readonly charge: (id: number, key: string) => Effect.Effect<number, CardDeclined>
-}>() {}
+class Cards extends Context.Tag("Cards")<
+  Cards,
+  {
+    readonly charge: (id: number, key: string) => Effect.Effect<number, CardDeclined>
+  }
+>() {}
 
 const SendReceipt = Job.make("send-receipt", { payload: Schema.Struct({ invoiceId: Schema.Int }) })
 const Charge = Job.make("charge", {
@@ -26,13 +29,15 @@ const markPaid = (id: number, paid: number): Effect.Effect<void, SqlError, SqlCl
   Effect.flatMap(SqlClient, (sql) => Effect.asVoid(sql`update invoices set paid = ${paid} where id = ${id}`))
 
 const ChargeLive = Charge.toLayerCallerOwned((job) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const cards = yield* Cards
     const paid = yield* cards.charge(job.payload.invoiceId, job.idempotencyKey)
-    return yield* job.finalize(Effect.gen(function*() {
-      yield* markPaid(job.payload.invoiceId, paid)
-      yield* Effect.orDie(SendReceipt.enqueue({ invoiceId: job.payload.invoiceId }))
-    }))
+    return yield* job.finalize(
+      Effect.gen(function* () {
+        yield* markPaid(job.payload.invoiceId, paid)
+        yield* Effect.orDie(SendReceipt.enqueue({ invoiceId: job.payload.invoiceId }))
+      })
+    )
   })
 )
 const SendReceiptLive = SendReceipt.toLayer((job) =>

@@ -3,8 +3,8 @@
  *
  * @since 0.1.0
  */
-import type { DateTime } from "effect"
-import { Data, Duration, Effect } from "effect"
+import type { DateTime, Duration } from "effect"
+import { Data, Effect } from "effect"
 import type { TransactionStatus } from "./messages.js"
 
 /**
