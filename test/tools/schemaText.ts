@@ -20,11 +20,16 @@ const literal = (text: string): string =>
 
 const list = (name: string, folder: string): string =>
   `/** @internal */\nexport const ${name}: ReadonlyArray<{ readonly name: string; readonly text: string }> = [\n` +
-  read(folder).map(([file, text]) => `  {\n    name: ${JSON.stringify(file)},\n    text: ${literal(text)}\n  }`).join(",\n") +
+  read(folder)
+    .map(([file, text]) => `  {\n    name: ${JSON.stringify(file)},\n    text: ${literal(text)}\n  }`)
+    .join(",\n") +
   "\n]\n"
 
-const expected = "// Generated from schema/ by `npm run schema`. Do not edit.\n\n" +
-  list("migrations", "migrations") + "\n" + list("functions", "functions")
+const expected =
+  "// Generated from schema/ by `npm run schema`. Do not edit.\n\n" +
+  list("migrations", "migrations") +
+  "\n" +
+  list("functions", "functions")
 
 if (process.argv.includes("--write")) {
   Fs.writeFileSync(target, expected)

@@ -1,0 +1,336 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import type { Session } from "./database.js"
+import {
+  beat,
+  begin,
+  claim,
+  claimIds,
+  close,
+  column,
+  complete,
+  drain,
+  enqueue,
+  evidence,
+  explainBuffers,
+  fileDatabase,
+  only,
+  rotate
+} from "./support.js"
+
+const database = fileDatabase()
+
+const rescue = (session: Session, staleness = "1 min", limit = 100) =>
+  session.value("select awa.rescue_stale($1, $2)", [staleness, limit])
+
+/** As if the claims, and the beats, had been made that much earlier. */
+const age = (session: Session, by: string) =>
+  session.script(
+    Array.from({ length: 4 }, (_, n) => `update awa.claim_batches_${n} set claimed_at = claimed_at - interval '${by}';`).join("\n") +
+      `update awa.attempt_state set heartbeat_at = heartbeat_at - interval '${by}'`
+  )
+
+const running = (session: Session, n: number, opts: Record<string, unknown> = {}) =>
+  Effect.flatMap(enqueue(session, n, { opts }), () => claim(session, { limit: n }))
+
+const mark = (session: Session) => session.value("select rescued_to from awa.segments where slot = 0")
+
+describe("rescue", () => {
+  // F-52, F-53, F-54
+  it.scopedLive("ends an attempt that nobody beats for; the crash counts, and the pause doubles from zero", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const attempt = only(yield* running(session, 1))
+      expect(yield* rescue(session)).toBe(0)
+      yield* age(session, "59 s")
+      expect(yield* rescue(session)).toBe(0)
+      yield* age(session, "2 s")
+      expect(yield* rescue(session)).toBe(1)
+      expect(yield* rescue(session)).toBe(0)
+      expect(yield* evidence(session, [attempt])).toEqual([["closed", "rescued"]])
+      const again = only(yield* claim(session)) // at once, the first time
+      expect([again.job_id, again.run_lease, again.attempt]).toEqual([attempt.job_id, 2n, 2])
+      yield* age(session, "2 min")
+      expect(yield* rescue(session)).toBe(1)
+      expect(
+        yield* session.rows(
+          `select attempt, run_at > clock_timestamp() and run_at <= clock_timestamp() + '1 s' as waits,
+             jsonb_path_query_array(errors, '$[*].outcome') as errors from awa.deferred_jobs`
+        )
+      ).toEqual([{ attempt: 2, waits: true, errors: ["rescued", "rescued"] }])
+    })
+  )
+
+  // F-51, F-52: exhaustion by crashes alone
+  it.scopedLive("of the last attempt is a failure with all its errors", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      yield* enqueue(session, 1, { opts: { max_attempts: 2 } })
+      for (let n = 0; n < 2; n++) {
+        yield* session.script("update awa.deferred_jobs set run_at = clock_timestamp()")
+        yield* session.rows("select * from awa.promote_due(10)")
+        expect(yield* claimIds(session)).toHaveLength(1)
+        yield* age(session, "2 min")
+        expect(yield* rescue(session)).toBe(1)
+      }
+      expect(
+        yield* session.rows("select state, attempt, run_lease, jsonb_path_query_array(errors, '$[*].error.name') as errors from awa.terminal_jobs")
+      ).toEqual([{ state: "failed", attempt: 2, run_lease: 2n, errors: ["AttemptAbandoned", "AttemptAbandoned"] }])
+      expect(yield* session.value("select count(*) from awa.deferred_jobs")).toBe(0n)
+      expect(yield* claimIds(session)).toEqual([])
+    })
+  )
+
+  // storage.md: late flush after rescue. F-1, F-3
+  it.scopedLive("makes every later word of the old attempt stale, and leaves the new one alone", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const old = yield* running(session, 1)
+      yield* age(session, "2 min")
+      yield* rescue(session)
+      expect(yield* close(session, old)).toEqual(["stale"])
+      const now = yield* claim(session)
+      expect(yield* close(session, old)).toEqual(["stale"])
+      expect(yield* close(session, old, { outcome: "failed" })).toEqual(["stale"])
+      expect(yield* beat(session, old, { 1: { from: "old" } })).toEqual([[1, "rescued"]])
+      expect(yield* evidence(session, now)).toEqual([["open", null]])
+      expect(yield* close(session, now)).toEqual(["closed"])
+      expect(yield* session.value("select count(*) from awa.terminal_jobs")).toBe(0n)
+    })
+  )
+
+  it.scopedLive("does not touch what was closed or is beaten for", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const attempts = yield* running(session, 3)
+      yield* close(session, attempts.slice(0, 1))
+      yield* age(session, "50 s")
+      expect(yield* beat(session, attempts.slice(1, 2))).toEqual([])
+      yield* age(session, "50 s")
+      expect(yield* rescue(session)).toBe(1)
+      expect(column(yield* session.rows("select outcome::text from awa.attempts order by job_id, run_lease"), "outcome")).toEqual([
+        "completed",
+        null,
+        "rescued"
+      ])
+    })
+  )
+
+  // storage.md: rescue skips an attempt whose complete_job is in flight in an open transaction and never waits
+  it.scopedLive("leaves an attempt alone while a caller's finalization is in flight, whatever becomes of it", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [caller, session] = [yield* db.session, yield* db.session]
+      for (const end of ["commit", "rollback"]) {
+        const attempts = yield* running(session, 2)
+        const first = only(attempts.slice(0, 1))
+        yield* begin(caller)
+        yield* complete(caller, first)
+        yield* age(session, "2 min")
+        yield* session.script("set lock_timeout = '1ms'")
+        expect(yield* rescue(session)).toBe(1) // its neighbour
+        yield* caller.script(end)
+        expect(yield* rescue(session)).toBe(end === "commit" ? 0 : 1)
+        expect(yield* evidence(session, [first])).toEqual([["closed", end === "commit" ? "completed" : "rescued"]])
+        yield* close(session, yield* claim(session))
+      }
+    })
+  )
+
+  it.scopedLive("keeps the progress that was last flushed, and removes the attempt's state", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const attempts = yield* running(session, 1)
+      yield* beat(session, attempts, { 1: { step: 4 } })
+      yield* age(session, "2 min")
+      expect(yield* rescue(session)).toBe(1)
+      expect(yield* session.value("select count(*) from awa.attempt_state")).toBe(0n)
+      expect((yield* claim(session)).map((attempt) => attempt.progress)).toEqual([{ step: 4 }])
+    })
+  )
+
+  // F-58: the deadline is the attempt's own, beats do not move it
+  it.scopedLive("ends an attempt that passed its deadline, beaten for or not", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      yield* session.script("insert into awa.queues (queue, attempt_deadline) values ('q', '10 s')")
+      const attempts = yield* running(session, 2)
+      yield* beat(session, attempts.slice(0, 1))
+      expect(yield* rescue(session)).toBe(0)
+      yield* session.script("update awa.claim_batches_0 set deadline_at = clock_timestamp()")
+      expect(yield* rescue(session)).toBe(2)
+    })
+  )
+
+  it.scopedLive("stops at its limit, over all segments, and goes on with the next call", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      for (let n = 0; n < 3; n++) {
+        yield* running(session, 4)
+        yield* rotate(session)
+      }
+      yield* age(session, "2 min")
+      const counts = [yield* rescue(session, "1 min", 5), yield* rescue(session, "1 min", 5), yield* rescue(session, "1 min", 5)]
+      expect(counts).toEqual([5, 5, 2])
+      expect(yield* rescue(session, "1 min", 5)).toBe(0)
+      expect(yield* session.value("select count(*) from awa.closures where outcome = 'rescued'")).toBe(12n)
+    })
+  )
+})
+
+describe("rescue's mark", () => {
+  it.scopedLive("moves over a long attempt that is beaten for, which is rescued all the same once nobody does", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const long = yield* running(session, 1)
+      yield* beat(session, long)
+      for (let n = 0; n < 3; n++) yield* close(session, yield* running(session, 2))
+      yield* age(session, "2 min")
+      yield* beat(session, long)
+      expect(yield* rescue(session)).toBe(0)
+      expect(yield* mark(session)).toBe(4n)
+      yield* age(session, "2 min")
+      expect(yield* rescue(session)).toBe(1)
+      expect(yield* evidence(session, long)).toEqual([["closed", "rescued"]])
+    })
+  )
+
+  it.scopedLive("stays before what could not be decided yet", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [caller, session] = [yield* db.session, yield* db.session]
+      yield* close(session, yield* running(session, 1))
+      const attempt = only(yield* running(session, 1))
+      yield* close(session, yield* running(session, 1))
+      yield* begin(caller)
+      yield* complete(caller, attempt)
+      yield* age(session, "2 min")
+      expect([yield* rescue(session), yield* mark(session)]).toEqual([0, 1n])
+      yield* caller.script("rollback")
+      expect([yield* rescue(session), yield* mark(session)]).toEqual([1, 3n])
+    })
+  )
+
+  // A claim draws its batch id before it commits: the mark can pass it.
+  it.scopedLive("that passed a claim which had not committed goes back when the segment is drained", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [slow, session] = [yield* db.session, yield* db.session]
+      yield* enqueue(session, 1, { queue: "slow" })
+      yield* begin(slow)
+      const attempts = yield* claim(slow, { queue: "slow" })
+      yield* close(session, yield* running(session, 1))
+      yield* age(session, "2 min")
+      expect([yield* rescue(session), yield* mark(session)]).toEqual([0, 2n])
+      yield* slow.script("commit")
+      yield* age(session, "2 min")
+      expect(yield* rescue(session)).toBe(0)
+      yield* rotate(session)
+      expect(yield* drain(session)).toBe(1)
+      expect(yield* rescue(session)).toBe(1)
+      expect(yield* evidence(session, attempts)).toEqual([["closed", "rescued"]])
+    })
+  )
+
+  it.scopedLive("keeps settled history, and a long attempt in the middle of it, from being walked at every tick", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      yield* enqueue(session, 5000)
+      const attempts = yield* claim(session, { limit: 5000 })
+      yield* close(session, attempts.slice(1))
+      yield* beat(session, attempts.slice(0, 1))
+      yield* session.script("update awa.claim_batches_0 set claimed_at = claimed_at - interval '10 min'")
+      const first = yield* explainBuffers(session, "select awa.rescue_stale('1 min', 100)")
+      const second = yield* explainBuffers(session, "select awa.rescue_stale('1 min', 100)")
+      expect(first).toBeGreaterThan(5000)
+      expect(second).toBeLessThan(500)
+    })
+  )
+})
+
+describe("promote_due", () => {
+  const promote = (session: Session, limit = 100) =>
+    Effect.map(session.rows("select promoted, next_due_ms from awa.promote_due($1)", [limit]), only)
+
+  it.scopedLive("moves what is due, oldest first, and says how long until the next", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      expect(yield* promote(session)).toEqual({ promoted: 0, next_due_ms: null })
+      const ids = yield* enqueue(session, 5, { opts: { delay_ms: 3_600_000 } })
+      const [a, b, c, d] = ids
+      yield* session.rows(
+        `update awa.deferred_jobs d set run_at = clock_timestamp() - o.ago
+         from unnest(array[$1, $2, $3]::bigint[], '{1 min,3 min,2 min}'::interval[]) as o(id, ago) where d.job_id = o.id`,
+        [a, b, c]
+      )
+      expect(yield* claimIds(session)).toEqual([])
+      expect(yield* promote(session, 2)).toEqual({ promoted: 2, next_due_ms: 0n })
+      const last = yield* promote(session, 2)
+      expect(last["promoted"]).toBe(1)
+      expect(Number(last["next_due_ms"])).toBeGreaterThan(3_500_000)
+      expect(Number(last["next_due_ms"])).toBeLessThanOrEqual(3_600_000)
+      expect(yield* claimIds(session)).toEqual([b, c, a])
+      expect(column(yield* session.rows("select job_id from awa.deferred_jobs order by 1"), "job_id")).toEqual([d, ids[4]])
+    })
+  )
+
+  it.scopedLive("leaves a job that another transaction holds, and takes it afterwards", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [holder, session] = [yield* db.session, yield* db.session]
+      const ids = yield* enqueue(session, 2, { opts: { delay_ms: 1 } })
+      yield* Effect.sleep("5 millis")
+      yield* begin(holder)
+      yield* holder.rows("select from awa.deferred_jobs where job_id = $1 for update", [ids[0]])
+      yield* session.script("set lock_timeout = '1ms'")
+      expect((yield* promote(session))["promoted"]).toBe(1)
+      yield* holder.script("commit")
+      expect((yield* promote(session))["promoted"]).toBe(1)
+      expect(yield* claimIds(session)).toEqual([ids[1], ids[0]])
+    })
+  )
+
+  // F-89: what is not due costs nothing
+  it.scopedLive("does not walk the jobs that are not due, nor does a close that gives one job back", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      yield* session.rows("select * from awa.promote_due(10)") // planned while the table is empty
+      yield* enqueue(session, 5000, { opts: { delay_ms: 3_600_000 } })
+      yield* session.script("update awa.deferred_jobs set run_at = run_at + random() * interval '1 day'")
+      yield* enqueue(session, 5, { opts: { delay_ms: 1 } })
+      yield* Effect.sleep("5 millis")
+      expect(yield* explainBuffers(session, "select * from awa.promote_due(100)")).toBeLessThan(1500)
+      expect(yield* explainBuffers(session, "select * from awa.promote_due(100)")).toBeLessThan(500)
+      const attempts = yield* claim(session)
+      expect(attempts).toHaveLength(5)
+      yield* close(session, attempts.slice(0, 1), { outcome: "released" }) // warm
+      const [one] = attempts.slice(1)
+      if (one === undefined) throw new Error("an attempt")
+      expect(
+        yield* explainBuffers(
+          session,
+          `select * from awa.close_attempts(1, '{${one.claim_slot}}', '{${one.batch_id}}', '{${one.batch_index}}', '{${one.job_id}}',
+             '{${one.run_lease}}', '{${one.receipt_id}}', '{released}', '{}', false)`
+        )
+      ).toBeLessThan(300)
+      expect(yield* claimIds(session)).toHaveLength(2)
+    })
+  )
+})
+
+// storage.md: maintenance sweeps orphans by anti-join
+it.scopedLive("sweep removes the state of attempts that are closed or gone, and runtimes that fell silent", () =>
+  Effect.gen(function* () {
+    const session = yield* (yield* database).session
+    const attempts = yield* running(session, 3)
+    yield* beat(session, attempts)
+    yield* close(session, attempts.slice(0, 1)) // leaves its row
+    yield* session.rows("select awa.beat_runtime(null, 'a', 1, '{}')")
+    yield* session.rows("select awa.beat_runtime(null, 'b', 1, '{}')")
+    yield* session.script("update awa.runtimes set beat_at = beat_at - interval '2 days' where name = 'a'")
+    yield* session.script("update awa.attempt_state set batch_id = 4711 where job_id = 3")
+    expect(yield* session.value("select awa.sweep('1 day')")).toBe(3)
+    expect(column(yield* session.rows("select job_id from awa.attempt_state"), "job_id")).toEqual([attempts[1]?.job_id])
+    expect(column(yield* session.rows("select name from awa.runtimes"), "name")).toEqual(["b"])
+  })
+)

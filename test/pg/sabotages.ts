@@ -1,0 +1,478 @@
+/**
+ * The sabotages of the SQL engine: each breaks one rule of storage.md or of the contract in the text of one file of schema/,
+ * and names the test that must notice. `mutants.ts` proves that it does.
+ */
+import type { Edit } from "./database.js"
+
+export interface Sabotage extends Edit {
+  readonly name: string
+  /** The test that goes red: its file, then its path of names. */
+  readonly test: string
+}
+
+const of = (name: string, file: string, from: string, to: string, test: string): Sabotage => ({ name, file, from, to, test })
+
+export const sabotages: ReadonlyArray<Sabotage> = [
+  of(
+    "claim in any isolation level",
+    "020_claim.sql",
+    "  perform {{schema}}.require_read_committed();\n  if pg_current",
+    "  if pg_current",
+    "test/pg/claim.test.ts > outside READ COMMITTED > each of the functions that rely on a snapshot per statement is refused"
+  ),
+  of(
+    "claim after a write of the same transaction",
+    "020_claim.sql",
+    "if pg_current_xact_id_if_assigned() is not null then",
+    "if false then",
+    "test/pg/claim.test.ts > claim > is refused after an enqueue, and after a claim, in the same transaction"
+  ),
+  of(
+    "forget the claim's own transaction id",
+    "020_claim.sql",
+    "(select pg_snapshot_xip(v_snapshot) union all select pg_current_xact_id_if_assigned()) as s(x)",
+    "(select pg_snapshot_xip(v_snapshot)) as s(x)",
+    "test/pg/cursor.test.ts > a claim over several lanes that then enqueues loses nothing"
+  ),
+  of(
+    "forget who was in progress below the cursor",
+    "020_claim.sql",
+    "where s.x < v_cur_xid and not s.x = any (v_next_x)",
+    "where false",
+    "test/pg/cursor.test.ts > a late committer > behind the cursor is read once it has ended, and only once"
+  ),
+  of(
+    "take a pending transaction for ended",
+    "020_claim.sql",
+    "if v_have >= p_limit or not pg_visible_in_snapshot(v_pend_x[k], v_snapshot) then",
+    "if v_have >= p_limit then",
+    "test/pg/cursor.test.ts > a late committer > is one of several: each is read when it ends, an aborted one leaves nothing"
+  ),
+  of(
+    "drop a pending transaction that was read in part",
+    "020_claim.sql",
+    "if v_have >= p_limit then  -- not read",
+    "if false then  -- not read",
+    "test/pg/cursor.test.ts > a late committer > that was read in part is continued where the claim stopped"
+  ),
+  of(
+    "read a pending transaction from its start again",
+    "020_claim.sql",
+    "coalesce(f_s[cardinality(f_s)], v_pend_s[k])",
+    "v_pend_s[k]",
+    "test/pg/cursor.test.ts > a late committer > that was read in part is continued where the claim stopped"
+  ),
+  of(
+    "do not move the cursor",
+    "020_claim.sql",
+    "        v_cur_seq := f_s[cardinality(f_s)];\n",
+    "",
+    "test/pg/cursor.test.ts > the order of a lane > inside one call is the order of its jobs"
+  ),
+  of(
+    "order a lane by seq",
+    "020_claim.sql",
+    "order by r.xid, r.seq limit p_limit - v_have) e;",
+    "order by r.seq limit p_limit - v_have) e;",
+    "test/pg/cursor.test.ts > the order of a lane > is that of the transactions, whatever numbers their sessions had cached"
+  ),
+  of(
+    "walk uncommitted entries",
+    "020_claim.sql",
+    "select s.x from (select pg_snapshot_xip(v_snapshot) as x union all select pg_snapshot_xmax(v_snapshot)) s",
+    "select s.x from (select pg_snapshot_xmax(v_snapshot) as x) s",
+    "test/pg/cursor.test.ts > uncommitted entries cost an empty poll a probe, and hide nothing that stands behind them"
+  ),
+  of(
+    "cache batch ids",
+    "0001_storage.sql",
+    "create sequence {{schema}}.batch_seq as bigint cache 1;",
+    "create sequence {{schema}}.batch_seq as bigint cache 20;",
+    "test/pg/cursor.test.ts > claims by several sessions follow one another: the batch ids have no cache"
+  ),
+  of(
+    "claim a lane without its lock",
+    "020_claim.sql",
+    "if not pg_try_advisory_xact_lock(hashtextextended({{key lane}} || v_priority || '/' || p_queue, 0)) then",
+    "if false then",
+    "test/pg/claim.test.ts > claim > says of a lane that another claim holds that it is busy, and of an empty one nothing"
+  ),
+  of(
+    "take busy for empty",
+    "020_claim.sql",
+    "if v_busy and v_left > 0 then",
+    "if false then",
+    "test/pg/claim.test.ts > claim > says of a lane that another claim holds that it is busy, and of an empty one nothing"
+  ),
+  of(
+    "claim without durability",
+    "020_claim.sql",
+    "perform set_config('synchronous_commit', 'on', true);",
+    "null;",
+    "test/pg/claim.test.ts > claim > is durable whatever the session says, until the end of its transaction only"
+  ),
+  of(
+    "take the current segment from a row",
+    "010_enqueue.sql",
+    "    select last_value into v_value from {{schema}}.segment_cursor;\n    perform pg_advisory_xact_lock_shared(hashtextextended({{key segment}} || (v_value % {{ring}})::text, 0));\n    select last_value into v_again from {{schema}}.segment_cursor;\n",
+    "    select s.generation * {{ring}} + s.slot into v_value from {{schema}}.segments s where s.state = 'open' order by s.generation desc limit 1;\n    perform pg_advisory_xact_lock_shared(hashtextextended({{key segment}} || (v_value % {{ring}})::text, 0));\n    v_again := v_value;\n",
+    "test/pg/segments.test.ts > a transaction opened before a rotation, a drain and a prune > enqueues into the current segment after them, in repeatable read"
+  ),
+  of(
+    "do not read the current segment again",
+    "010_enqueue.sql",
+    "    exit when v_again = v_value;\n",
+    "    exit;\n",
+    "test/pg/segments.test.ts > a sealed segment > that was drained while an enqueue waited for its lock does not get the entry"
+  ),
+  of(
+    "drain under writers",
+    "070_maintenance.sql",
+    "if not pg_try_advisory_xact_lock(hashtextextended({{key segment}} || v_slot, 0)) then",
+    "if false then",
+    "test/pg/segments.test.ts > a sealed segment > is not drained while a writer is in flight, prepared or open"
+  ),
+  of(
+    "drain in spite of pending transactions",
+    "070_maintenance.sql",
+    "or exists (select from unnest(b.pending_xids, b.pending_seqs)",
+    "or false and exists (select from unnest(b.pending_xids, b.pending_seqs)",
+    "test/pg/segments.test.ts > a sealed segment > whose last entries are only behind the cursor is not drained"
+  ),
+  of(
+    "drain in spite of a lane that nobody claimed from",
+    "070_maintenance.sql",
+    "    where b.cursor_xid is null\n",
+    "    where false\n",
+    "test/pg/segments.test.ts > a sealed segment > is not drained while an entry is unclaimed, ahead of a cursor, behind it, or in a lane without one"
+  ),
+  of(
+    "prune in spite of open attempts",
+    "070_maintenance.sql",
+    "    where not exists (select from {{schema}}.closures_{{segment}} c where c.batch_id = b.batch_id and c.batch_index = i)\n  ) and coalesce",
+    "    where false\n  ) and coalesce",
+    "test/pg/segments.test.ts > prune > waits for every closure, and for the history to have lived its time"
+  ),
+  of(
+    "prune young history",
+    "070_maintenance.sql",
+    "(select max(c.closed_at) < clock_timestamp() - p_keep from",
+    "(select max(c.closed_at) is not null from",
+    "test/pg/segments.test.ts > prune > waits for every closure, and for the history to have lived its time"
+  ),
+  of(
+    "let prune wait",
+    "070_maintenance.sql",
+    "perform set_config('lock_timeout', '100ms', true);",
+    "null;",
+    "test/pg/segments.test.ts > prune > gives up quickly when anything holds a lock, and does its work afterwards"
+  ),
+  of(
+    "advance by nextval",
+    "070_maintenance.sql",
+    "perform setval({{schema_text segment_cursor}}, v_next.generation * {{ring}} + v_next.slot);",
+    "perform nextval({{schema_text segment_cursor}}) from generate_series(v_value + 1, v_next.generation * {{ring}} + v_next.slot);",
+    "test/pg/segments.test.ts > rotation > leaves nothing logged ahead in the cursor's sequence"
+  ),
+  of(
+    "rotate in one step",
+    "070_maintenance.sql",
+    "  return 'opened';\n",
+    "  perform setval({{schema_text segment_cursor}}, (v_current.generation + 1) * {{ring}} + v_next.slot);\n  return 'opened';\n",
+    "test/pg/segments.test.ts > rotation > can stop between its two steps, for ever or until somebody continues"
+  ),
+  of(
+    "do not repair a rotation",
+    "070_maintenance.sql",
+    "  update {{schema}}.segments s set state = 'sealed', sealed_at = clock_timestamp()\n  where s.state = 'open' and s.slot <> v_value % {{ring}};\n",
+    "",
+    "test/pg/segments.test.ts > rotation > is repaired when the second step moved the cursor and did not commit"
+  ),
+  of(
+    "rotate while idle",
+    "0001_storage.sql",
+    "opened_seq   bigint not null default 1,",
+    "opened_seq   bigint not null default 0,",
+    "test/pg/segments.test.ts > rotation > goes by age and by size, and an idle system rotates nothing"
+  ),
+  of(
+    "everybody leads",
+    "070_maintenance.sql",
+    "select pg_try_advisory_xact_lock(hashtextextended({{key leader}}, 0))",
+    "select true",
+    "test/pg/segments.test.ts > the leader > is one transaction at a time, for every step"
+  ),
+  of(
+    "close by key alone",
+    "030_close.sql",
+    "    from asked a\n    cross join lateral (\n      select c.receipt_base, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases\n      from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b\n    cross join lateral unnest(a.ords, a.idxs, a.job_ids, a.run_leases, a.receipts) as x(ord, idx, job_id, run_lease, receipt)\n    where b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease and b.receipt_base + x.idx = x.receipt\n  ), inserted as (",
+    "    from asked a\n    cross join lateral unnest(a.ords, a.idxs, a.job_ids, a.run_leases, a.receipts) as x(ord, idx, job_id, run_lease, receipt)\n  ), inserted as (",
+    "test/pg/segments.test.ts > a flush that comes after its segment was pruned and reused is stale"
+  ),
+  of(
+    "close without the receipt",
+    "030_close.sql",
+    "and b.receipt_base + x.idx = x.receipt\n  ), inserted as (",
+    "\n  ), inserted as (",
+    "test/pg/close.test.ts > a close > answers stale to a token that is not exactly the attempt's, and touches nothing"
+  ),
+  of(
+    "close without the fingerprint",
+    "030_close.sql",
+    "where i.slot & 255 = {{segment}} and i.slot >> 12 = p_fingerprint",
+    "where i.slot & 255 = {{segment}}",
+    "test/pg/close.test.ts > a close > answers stale to a token that is not exactly the attempt's, and touches nothing"
+  ),
+  of(
+    "drop the closure guard",
+    "030_close.sql",
+    "    on conflict (batch_id, batch_index) do nothing\n    returning batch_id, batch_index, outcome",
+    "    on conflict (batch_id, batch_index) do update set outcome = excluded.outcome, closer = excluded.closer\n    returning batch_id, batch_index, outcome",
+    "test/pg/rescue.test.ts > rescue > makes every later word of the old attempt stale, and leaves the new one alone"
+  ),
+  of(
+    "take a repeated flush for stale",
+    "030_close.sql",
+    "case when met.closer = p_closer then 'repeated' else 'stale' end",
+    "'stale'::text",
+    "test/pg/close.test.ts > a close > that is repeated says so to its own flush, is stale to any other, and disposes of the job once"
+  ),
+  of(
+    "take a stale flush for repeated",
+    "030_close.sql",
+    "case when met.closer = p_closer then 'repeated' else 'stale' end",
+    "case when met.closer is not null then 'repeated' else 'stale' end",
+    "test/pg/close.test.ts > a close > that is repeated says so to its own flush, is stale to any other, and disposes of the job once"
+  ),
+  of(
+    "close one item with two outcomes",
+    "030_close.sql",
+    " and i.outcome = p_outcomes[m.ord];",
+    ";",
+    "test/pg/close.test.ts > a close > of one attempt with two outcomes in the same flush takes one of them"
+  ),
+  of(
+    "crash without end",
+    "030_close.sql",
+    "(i.outcome in ('retried', 'rescued') and e.attempt + 1 >= e.max_attempts) as ended",
+    "(i.outcome = 'retried' and e.attempt + 1 >= e.max_attempts) as ended",
+    "test/pg/rescue.test.ts > rescue > of the last attempt is a failure with all its errors"
+  ),
+  of(
+    "retry without end",
+    "030_close.sql",
+    "(i.outcome in ('retried', 'rescued') and e.attempt + 1 >= e.max_attempts) as ended",
+    "(i.outcome = 'rescued' and e.attempt + 1 >= e.max_attempts) as ended",
+    "test/pg/close.test.ts > an attempt that is closed as > retried for the last time is failed, with all its errors, whatever delay it asked for"
+  ),
+  of(
+    "count a snooze",
+    "030_close.sql",
+    "case when i.outcome in ('snoozed', 'released') then e.attempt else e.attempt + 1 end as counted",
+    "e.attempt + 1 as counted",
+    "test/pg/close.test.ts > an attempt that is closed as > snoozed or released does not count as an attempt; the lease rises all the same"
+  ),
+  of(
+    "keep the lease",
+    "030_close.sql",
+    "e.run_lease + 1 as run_lease, e.max_attempts,",
+    "e.run_lease as run_lease, e.max_attempts,",
+    "test/pg/close.test.ts > an attempt that is closed as > snoozed or released does not count as an attempt; the lease rises all the same"
+  ),
+  of(
+    "wait in settle",
+    "030_close.sql",
+    "if not pg_try_advisory_xact_lock(hashtextextended({{key attempt}} || p_job_id || '/' || p_run_lease, 0)) then",
+    "if pg_advisory_xact_lock(hashtextextended({{key attempt}} || p_job_id || '/' || p_run_lease, 0)) is null then",
+    "test/pg/close.test.ts > settle > is busy while a finalization is in flight, and never waits for it"
+  ),
+  of(
+    "answer instead of raising",
+    "040_complete_job.sql",
+    "if v_rows = 0 then  -- another",
+    "if false then  -- another",
+    "test/pg/completeJob.test.ts > complete_job > after another outcome is WA001 with that outcome and its time, and the caller's writes are gone"
+  ),
+  of(
+    "complete without the attempt lock",
+    "040_complete_job.sql",
+    "  perform pg_advisory_xact_lock(hashtextextended({{key attempt}} || job_id || '/' || run_lease, 0));\n",
+    "",
+    "test/pg/rescue.test.ts > rescue > leaves an attempt alone while a caller's finalization is in flight, whatever becomes of it"
+  ),
+  of(
+    "complete without the receipt",
+    "040_complete_job.sql",
+    "     or v_claim.receipt_id is distinct from p_receipt_id then",
+    "     then",
+    "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
+  ),
+  of(
+    "complete without the lease",
+    "040_complete_job.sql",
+    "v_claim.job_id is distinct from p_job_id or v_claim.run_lease is distinct from p_run_lease",
+    "v_claim.job_id is distinct from p_job_id",
+    "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
+  ),
+  of(
+    "take an invisible claim for a stale one",
+    "040_complete_job.sql",
+    "if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then",
+    "if false then",
+    "test/pg/completeJob.test.ts > evidence that is not there > for the caller's snapshot, which is older than the claim, is 40001; a new transaction succeeds"
+  ),
+  of(
+    "complete with any fingerprint",
+    "040_complete_job.sql",
+    "if claim_slot >> 12 <> v_meta.fingerprint or not v_meta.ours then",
+    "if not v_meta.ours then",
+    "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
+  ),
+  of(
+    "complete in a copy",
+    "040_complete_job.sql",
+    "if claim_slot >> 12 <> v_meta.fingerprint or not v_meta.ours then",
+    "if claim_slot >> 12 <> v_meta.fingerprint then",
+    "test/pg/completeJob.test.ts > a token from a copied database is refused there, before and after the copy is adopted"
+  ),
+  of(
+    "keep the fingerprint of a copy",
+    "060_heartbeat.sql",
+    "set installation_id = v_id, fingerprint = (hashtextextended(v_id::text, 0) & 524287)::integer,",
+    "set installation_id = v_id,",
+    "test/pg/completeJob.test.ts > a token from a copied database is refused there, before and after the copy is adopted"
+  ),
+  of(
+    "accept a batch that was never drawn",
+    "040_complete_job.sql",
+    "if batch_id > (select last_value from {{schema}}.batch_seq) then",
+    "if false then",
+    "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
+  ),
+  of(
+    "note the finalization for the session",
+    "040_complete_job.sql",
+    "|| receipt_id || ']', true);",
+    "|| receipt_id || ']', false);",
+    "test/pg/completeJob.test.ts > complete_job > notes itself for the commit guard, and the note goes with a savepoint"
+  ),
+  of(
+    "wait in a beat",
+    "060_heartbeat.sql",
+    "and a.run_lease = p_run_leases[l] for update skip locked) s);",
+    "and a.run_lease = p_run_leases[l] for update) s);",
+    "test/pg/heartbeat.test.ts > a beat > is not held up by a caller that hung in a finalization, and the others are beaten for"
+  ),
+  of(
+    "beat for closed attempts",
+    "060_heartbeat.sql",
+    "    and c.found is null;\n  v_lost",
+    "    and true;\n  v_lost",
+    "test/pg/heartbeat.test.ts > a beat > answers the attempts that are lost, with how they ended, and beats for the others"
+  ),
+  of(
+    "forget the progress",
+    "060_heartbeat.sql",
+    "progress = coalesce(v_new -> (s.job_id || '/' || s.run_lease), s.progress)",
+    "progress = v_new -> (s.job_id || '/' || s.run_lease)",
+    "test/pg/heartbeat.test.ts > a beat > keeps the progress of the beats before it"
+  ),
+  of(
+    "rescue the living",
+    "070_maintenance.sql",
+    "and (s.heartbeat_at < v_stale or b.deadline_at < v_now) and c.found is null",
+    "and c.found is null",
+    "test/pg/rescue.test.ts > rescue > does not touch what was closed or is beaten for"
+  ),
+  of(
+    "wait in rescue",
+    "070_maintenance.sql",
+    "where pg_try_advisory_xact_lock(hashtextextended({{key attempt}} || o.job_id || '/' || o.run_lease, 0))",
+    "where pg_advisory_xact_lock(hashtextextended({{key attempt}} || o.job_id || '/' || o.run_lease, 0)) is not null",
+    "test/pg/rescue.test.ts > rescue > leaves an attempt alone while a caller's finalization is in flight, whatever becomes of it"
+  ),
+  of(
+    "forget the long attempts",
+    "070_maintenance.sql",
+    "      union all select * from beaten\n",
+    "",
+    "test/pg/rescue.test.ts > rescue's mark > moves over a long attempt that is beaten for, which is rescued all the same once nobody does"
+  ),
+  of(
+    "move the mark over what is undecided",
+    "070_maintenance.sql",
+    "  done_to := least(done_to, v_first - 1);\n",
+    "",
+    "test/pg/rescue.test.ts > rescue's mark > stays before what could not be decided yet"
+  ),
+  of(
+    "never go back with the mark",
+    "070_maintenance.sql",
+    ", rescued_to = 0 where s.slot = v_slot;",
+    " where s.slot = v_slot;",
+    "test/pg/rescue.test.ts > rescue's mark > that passed a claim which had not committed goes back when the segment is drained"
+  ),
+  of(
+    "walk all history in rescue",
+    "070_maintenance.sql",
+    "      update {{schema}}.segments s set rescued_to = v_answer.done_to where s.slot = v_segment.slot;\n",
+    "      null;\n",
+    "test/pg/rescue.test.ts > rescue's mark > keeps settled history, and a long attempt in the middle of it, from being walked at every tick"
+  ),
+  of(
+    "walk what is not due",
+    "070_maintenance.sql",
+    "d where d.run_at <= v_now\n      order by",
+    "d where d.run_at <= clock_timestamp()\n      order by",
+    "test/pg/rescue.test.ts > promote_due > does not walk the jobs that are not due, nor does a close that gives one job back"
+  ),
+  of(
+    "promote what another holds",
+    "070_maintenance.sql",
+    "limit p_limit for update skip locked);",
+    "limit p_limit for update);",
+    "test/pg/rescue.test.ts > promote_due > leaves a job that another transaction holds, and takes it afterwards"
+  ),
+  of(
+    "enqueue by the transaction's start",
+    "010_enqueue.sql",
+    "  v_now timestamptz := clock_timestamp();\n",
+    "  v_now timestamptz := now();\n",
+    "test/pg/settings.test.ts > a transaction opened two seconds ago reckons from the clock, not from its start"
+  ),
+  of(
+    "claim by the transaction's start",
+    "020_claim.sql",
+    "v_claimed := clock_timestamp();",
+    "v_claimed := now();",
+    "test/pg/settings.test.ts > a transaction opened two seconds ago reckons from the clock, not from its start"
+  ),
+  of(
+    "ignore unknown options",
+    "010_enqueue.sql",
+    "  if found then\n    raise exception using errcode = 'WA005'",
+    "  if false then\n    raise exception using errcode = 'WA005'",
+    "test/pg/enqueue.test.ts > insert_jobs > refuses an unknown option as WA005 and names it"
+  ),
+  of(
+    "believe every time",
+    "010_enqueue.sql",
+    "        perform v_fault.run_at::timestamptz;\n",
+    "        null;\n",
+    "test/pg/enqueue.test.ts > insert_jobs > names the job, the field and the rule, and writes nothing"
+  ),
+  of(
+    "plan the claim by an empty segment's size",
+    "020_claim.sql",
+    "and e.xid = u.x and e.seq = u.s offset 0) r;",
+    "and e.xid = u.x and e.seq = u.s) r;",
+    "test/pg/plans.test.ts > plans that were made for an empty segment > never analyzed, do with a full one what the rows in question need, and no more"
+  ),
+  of(
+    "plan a promotion by an empty table's size",
+    "070_maintenance.sql",
+    "delete from {{schema}}.deferred_jobs d where d.ctid = any (v_rows)",
+    "delete from {{schema}}.deferred_jobs d using {{schema}}.deferred_jobs o where o.job_id = d.job_id and o.ctid = any (v_rows)",
+    "test/pg/plans.test.ts > plans that were made for an empty segment > analyzed while nearly empty, do with a full one what the rows in question need, and no more"
+  )
+]

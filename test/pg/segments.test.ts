@@ -1,0 +1,414 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import type { Session } from "./database.js"
+import {
+  begin,
+  blocked,
+  claim,
+  claimIds,
+  close,
+  column,
+  complete,
+  currentSlot,
+  drain,
+  enqueue,
+  fault,
+  fileDatabase,
+  only,
+  prune,
+  recycle,
+  rotate,
+  states
+} from "./support.js"
+
+const database = fileDatabase({ ring: 4 })
+
+/** Work that leaves nothing behind: enqueued, claimed, closed. */
+const work = (session: Session) =>
+  Effect.gen(function* () {
+    yield* enqueue(session, 1)
+    yield* close(session, yield* claim(session))
+  })
+
+describe("a transaction opened before a rotation, a drain and a prune", () => {
+  // storage.md: callers enqueue in any isolation level … otherwise a job landed in a drained segment and was never claimed
+  for (const isolation of ["read committed", "repeatable read", "serializable"]) {
+    it.scopedLive(`enqueues into the current segment after them, in ${isolation}`, () =>
+      Effect.gen(function* () {
+        const db = yield* database
+        const [old, session] = [yield* db.session, yield* db.session]
+        yield* begin(old, isolation)
+        yield* old.script("select pg_current_xact_id(), count(*) from awa.segments") // its snapshot, its low id
+        yield* work(session)
+        yield* recycle(session)
+        expect(yield* states(session)).toBe("free open free free")
+        const late = yield* enqueue(old, 2)
+        expect(yield* claimIds(session)).toEqual([])
+        yield* work(session) // the cursor passes the old transaction's id
+        yield* old.script("commit")
+        expect(yield* claimIds(session)).toEqual(late)
+      })
+    )
+  }
+
+  it.scopedLive("and that enqueued before them, too, has both claimed, in order", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [old, session] = [yield* db.session, yield* db.session]
+      yield* begin(old, "repeatable read")
+      const before = yield* enqueue(old, 1)
+      yield* work(session)
+      yield* rotate(session)
+      expect(yield* drain(session)).toBe(0) // a writer is in flight there
+      const after = yield* enqueue(old, 1)
+      yield* old.script("commit")
+      expect(yield* claimIds(session)).toEqual([...before, ...after])
+    })
+  )
+})
+
+describe("rotation", () => {
+  it.scopedLive("can stop between its two steps, for ever or until somebody continues", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const first = yield* enqueue(session, 1)
+      expect(yield* session.value("select awa.rotate('0', 1)")).toBe("opened")
+      expect([yield* currentSlot(session), yield* states(session)]).toEqual([0, "open open free free"])
+      const second = yield* enqueue(session, 1) // still into the old segment
+      expect(yield* claimIds(session)).toEqual([...first, ...second])
+      expect(yield* session.value("select awa.rotate('1 hour', 1000000)")).toBe("advanced") // whatever the limits now say
+      expect([yield* currentSlot(session), yield* states(session)]).toEqual([1, "sealed open free free"])
+      const third = yield* enqueue(session, 1)
+      expect(yield* claimIds(session)).toEqual(third)
+    })
+  )
+
+  it.scopedLive("is repaired when the second step moved the cursor and did not commit", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const first = yield* enqueue(session, 1)
+      yield* session.value("select awa.rotate('0', 1)")
+      yield* begin(session)
+      expect(yield* session.value("select awa.rotate('0', 1)")).toBe("advanced")
+      yield* session.script("rollback")
+      expect([yield* currentSlot(session), yield* states(session)]).toEqual([1, "open open free free"])
+      const second = yield* enqueue(session, 1)
+      expect(yield* claimIds(session)).toEqual([...first, ...second])
+      expect(yield* session.value("select awa.rotate('1 hour', 1000000)")).toBe("idle")
+      expect(yield* states(session)).toBe("sealed open free free")
+    })
+  )
+
+  // storage.md: by setval, never nextval (it logs 32 ahead: after a crash a wrong segment was current)
+  it.scopedLive("leaves nothing logged ahead in the cursor's sequence", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      yield* rotate(session)
+      yield* rotate(session)
+      expect(yield* session.value("select log_cnt from awa.segment_cursor")).toBe(0n)
+      expect(yield* session.value("select seqcache from pg_sequence where seqrelid = 'awa.segment_cursor'::regclass")).toBe(1n)
+    })
+  )
+
+  it.scopedLive("goes by age and by size, and an idle system rotates nothing", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const step = (age: string, entries: number) => session.value("select awa.rotate($1, $2)", [age, entries])
+      expect(yield* step("0", 1)).toBe("idle") // nothing was ever enqueued
+      yield* enqueue(session, 40)
+      expect(yield* step("1 hour", 1000)).toBe("idle")
+      expect(yield* step("1 hour", 40)).toBe("opened")
+      expect(yield* step("0", 1)).toBe("advanced")
+      expect(yield* step("0", 1)).toBe("idle")
+      yield* enqueue(session, 40)
+      expect(yield* step("1 hour", 1000)).toBe("idle")
+      expect(yield* step("0", 1000)).toBe("opened")
+    })
+  )
+
+  // storage.md, "No free segment": the current segment grows, no enqueue fails or waits, recovery is automatic
+  it.scopedLive("finds the ring full behind a transaction that stays open, and goes on when it ends", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [stays, session] = [yield* db.session, yield* db.session]
+      yield* begin(stays)
+      const held = yield* enqueue(stays, 1)
+      for (let n = 0; n < 3; n++) {
+        yield* work(session)
+        yield* rotate(session)
+      }
+      yield* session.script("select nextval('awa.entry_seq') from generate_series(1, 64)")
+      expect(yield* drain(session)).toBe(2) // those behind it
+      expect(yield* states(session)).toBe("sealed drained drained open")
+      expect(yield* prune(session)).toBe(1)
+      expect(yield* prune(session)).toBe(2)
+      // The oldest still holds its slot; the ring goes round it.
+      yield* work(session)
+      yield* rotate(session)
+      yield* work(session)
+      yield* rotate(session)
+      yield* enqueue(stays, 1) // and holds this one as well
+      yield* session.script("set lock_timeout = '50ms'")
+      const grown = yield* enqueue(session, 3)
+      yield* session.script("select nextval('awa.entry_seq') from generate_series(1, 64)")
+      expect(yield* session.value("select awa.rotate('0', 1)")).toBe("full")
+      const more = yield* enqueue(session, 1)
+      expect(yield* claimIds(session)).toEqual([...grown, ...more])
+      yield* stays.script("commit")
+      expect((yield* claimIds(session)).slice(0, 1)).toEqual(held)
+      expect(yield* drain(session)).toBe(3)
+      expect(yield* session.value("select awa.rotate('0', 1)")).toBe("full") // nothing is closed yet, nothing pruned
+    })
+  )
+})
+
+describe("a sealed segment", () => {
+  it.scopedLive("is not drained while a writer is in flight, prepared or open", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [open, prepared, session] = [yield* db.session, yield* db.session, yield* db.session]
+      yield* begin(open)
+      const [one] = yield* enqueue(open, 1)
+      yield* begin(prepared)
+      const [two] = yield* enqueue(prepared, 1, { opts: { notify: false } })
+      yield* prepared.script(`prepare transaction '${db.name}'`)
+      yield* rotate(session)
+      expect(yield* drain(session)).toBe(0)
+      yield* open.script("commit")
+      expect(yield* claimIds(session)).toEqual([one])
+      expect(yield* drain(session)).toBe(0)
+      yield* session.script(`commit prepared '${db.name}'`)
+      expect(yield* drain(session)).toBe(0) // its entry is not claimed
+      expect(yield* claimIds(session)).toEqual([two])
+      expect(yield* drain(session)).toBe(1)
+    })
+  )
+
+  it.scopedLive("is not drained while an entry is unclaimed, ahead of a cursor, behind it, or in a lane without one", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [late, session] = [yield* db.session, yield* db.session]
+      yield* begin(late)
+      const behind = yield* enqueue(late, 2)
+      const ahead = yield* enqueue(session, 2)
+      const lane = yield* enqueue(session, 1, { queue: "z", opts: { priority: 4 } })
+      expect(yield* claimIds(session, { limit: 1 })).toEqual(ahead.slice(0, 1))
+      yield* late.script("commit")
+      yield* rotate(session)
+      expect(yield* drain(session)).toBe(0)
+      expect(yield* claimIds(session, { limit: 1 })).toEqual(behind.slice(0, 1))
+      expect(yield* drain(session)).toBe(0)
+      expect(yield* claimIds(session, { limit: 2 })).toEqual([behind[1], ahead[1]])
+      expect(yield* drain(session)).toBe(0)
+      expect(yield* claimIds(session, { queue: "z" })).toEqual(lane)
+      expect(yield* drain(session)).toBe(1)
+    })
+  )
+
+  it.scopedLive("whose last entries are only behind the cursor is not drained", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [late, session] = [yield* db.session, yield* db.session]
+      yield* begin(late)
+      const behind = yield* enqueue(late, 1)
+      yield* enqueue(session, 1)
+      yield* claim(session)
+      yield* late.script("commit")
+      yield* rotate(session)
+      expect(yield* drain(session)).toBe(0)
+      expect(yield* claimIds(session)).toEqual(behind)
+      expect(yield* drain(session)).toBe(1)
+    })
+  )
+
+  it.scopedLive("is not drained by a claim that is rolled back", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [claimer, session] = [yield* db.session, yield* db.session]
+      yield* enqueue(session, 1)
+      yield* rotate(session)
+      yield* begin(claimer)
+      yield* claim(claimer)
+      expect(yield* drain(session)).toBe(0)
+      yield* claimer.script("rollback")
+      expect(yield* drain(session)).toBe(0)
+      expect(yield* claimIds(session)).toHaveLength(1)
+    })
+  )
+
+  // storage.md: enqueue reads the current segment, takes a shared lock on it and re-reads
+  it.scopedLive("that was drained while an enqueue waited for its lock does not get the entry", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [writer, drainer, session] = [yield* db.session, yield* db.session, yield* db.session]
+      yield* work(session)
+      yield* begin(drainer)
+      yield* drainer.script("select pg_advisory_xact_lock(hashtextextended('effect-awa/awa/segment/0', 0))")
+      const writing = yield* Effect.fork(enqueue(writer, 1))
+      yield* blocked(session, writer)
+      yield* rotate(session)
+      expect(yield* drain(drainer)).toBe(1)
+      yield* drainer.script("commit")
+      const ids = yield* writing
+      expect(yield* session.value("select count(*) from awa.ready_entries_1")).toBe(1n)
+      expect(yield* claimIds(session)).toEqual(ids)
+    })
+  )
+})
+
+describe("prune", () => {
+  it.scopedLive("waits for every closure, and for the history to have lived its time", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      yield* enqueue(session, 2)
+      const attempts = yield* claim(session)
+      yield* close(session, attempts.slice(0, 1))
+      yield* rotate(session)
+      expect(yield* prune(session)).toBeNull() // not drained
+      expect(yield* drain(session)).toBe(1)
+      expect(yield* prune(session)).toBeNull() // one is open
+      yield* close(session, attempts.slice(1))
+      expect(yield* prune(session, "1 hour")).toBeNull()
+      yield* session.script("update awa.segments set drained_at = drained_at - interval '1 hour'")
+      expect(yield* prune(session, "1 hour")).toBeNull() // drained long ago, closed just now
+      yield* session.script("update awa.closures_0 set closed_at = closed_at - interval '1 hour'")
+      expect(yield* prune(session, "1 hour")).toBe(0)
+      expect(yield* states(session)).toBe("free open free free")
+      for (const table of ["ready_entries", "claim_batches", "closures"]) {
+        expect(yield* session.value(`select count(*) from awa.${table}_0`)).toBe(0n)
+      }
+    })
+  )
+
+  it.scopedLive("keeps a segment of which an attempt still has state", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      yield* enqueue(session, 1)
+      const attempts = yield* claim(session)
+      yield* session.rows("select * from awa.heartbeat($1, $2, $3, $4, $5, $6, '{}')", [
+        attempts.map((a) => a.claim_slot),
+        attempts.map((a) => a.batch_id),
+        attempts.map((a) => a.batch_index),
+        attempts.map((a) => a.job_id),
+        attempts.map((a) => a.run_lease),
+        attempts.map((a) => a.receipt_id)
+      ])
+      yield* close(session, attempts) // without hasState: the row stays behind
+      yield* rotate(session)
+      yield* drain(session)
+      expect(yield* prune(session)).toBeNull()
+      expect(yield* session.value("select awa.sweep('1 day')")).toBe(1)
+      expect(yield* prune(session)).toBe(0)
+    })
+  )
+
+  it.scopedLive("gives up quickly when anything holds a lock, and does its work afterwards", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [reader, session] = [yield* db.session, yield* db.session]
+      for (const table of ["ready_entries_0", "claim_batches_0", "closures_0"]) {
+        yield* session.value("select reset.everything()")
+        yield* work(session)
+        yield* rotate(session)
+        yield* drain(session)
+        yield* begin(reader, "repeatable read")
+        yield* reader.script(`select count(*) from awa.${table}`)
+        yield* session.script("set lock_timeout = '8s'")
+        const started = performance.now()
+        yield* fault(prune(session), "55P03")
+        expect(performance.now() - started).toBeLessThan(5000)
+        expect(yield* session.value("select current_setting('lock_timeout')")).toBe("8s")
+        yield* reader.script("commit")
+        expect(yield* prune(session)).toBe(0)
+      }
+    })
+  )
+
+  it.scopedLive("takes the oldest drained segment, and only that", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      for (let n = 0; n < 2; n++) {
+        yield* work(session)
+        yield* rotate(session)
+      }
+      expect(yield* drain(session)).toBe(2)
+      expect([yield* prune(session), yield* prune(session), yield* prune(session)]).toEqual([0, 1, null])
+      // Round the ring: the oldest is the one with the lowest generation, not the lowest slot.
+      for (let n = 0; n < 3; n++) {
+        yield* work(session)
+        yield* rotate(session)
+      }
+      expect(yield* states(session)).toBe("sealed open sealed sealed")
+      expect(yield* drain(session)).toBe(3)
+      expect([yield* prune(session), yield* prune(session), yield* prune(session)]).toEqual([2, 3, 0])
+    })
+  )
+
+  // storage.md, "Locks and plans": TRUNCATE of an unrelated segment must not meet the callers' locks
+  it.scopedLive("does not meet the locks of a caller whose claim is in another segment", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [caller, session] = [yield* db.session, yield* db.session]
+      yield* work(session)
+      yield* rotate(session)
+      yield* drain(session)
+      yield* enqueue(session, 1)
+      const attempt = only(yield* claim(session))
+      yield* begin(caller)
+      yield* enqueue(caller, 1)
+      yield* complete(caller, attempt)
+      const locked = yield* session.rows(
+        `select distinct c.relname from pg_locks l join pg_class c on c.oid = l.relation
+         where l.pid = $1 and c.relkind = 'r' and c.relname ~ '_[0-9]+$' order by 1`,
+        [caller.pid]
+      )
+      expect(column(locked, "relname")).toEqual(["claim_batches_1", "closures_1", "ready_entries_1"])
+      expect(yield* prune(session)).toBe(0)
+      yield* caller.script("commit")
+    })
+  )
+})
+
+// storage.md: once a segment was pruned and reused the key alone is free again, and a stale flush was accepted
+it.scopedLive("a flush that comes after its segment was pruned and reused is stale", () =>
+  Effect.gen(function* () {
+    const session = yield* (yield* database).session
+    yield* enqueue(session, 1)
+    const gone = yield* claim(session)
+    expect(yield* close(session, gone, { closer: 7 })).toEqual(["closed"])
+    for (let n = 0; n < 4; n++) {
+      yield* recycle(session)
+      yield* enqueue(session, 1)
+      const now = yield* claim(session)
+      expect(yield* close(session, gone, { closer: 7 })).toEqual(["stale"])
+      expect(yield* close(session, gone, { closer: 8, outcome: "retried" })).toEqual(["stale"])
+      expect(yield* close(session, now)).toEqual(["closed"])
+    }
+    expect(yield* currentSlot(session)).toBe(0)
+    expect(yield* session.value("select count(*) from awa.closures where batch_id = $1", [gone[0]?.batch_id])).toBe(0n)
+    expect(yield* session.value("select count(*) from awa.deferred_jobs")).toBe(0n)
+  })
+)
+
+describe("the leader", () => {
+  it.scopedLive("is one transaction at a time, for every step", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [leader, other] = [yield* db.session, yield* db.session]
+      yield* begin(leader)
+      expect(yield* leader.value("select awa.rotate('1 hour', 100)")).toBe("idle")
+      for (const step of [
+        "(awa.promote_due(10)).promoted",
+        "awa.rescue_stale('1 min', 10)",
+        "awa.rotate('0', 1)",
+        "awa.drain_segments()",
+        "awa.prune_segment('0')",
+        "awa.sweep('1 day')"
+      ]) {
+        expect([step, yield* other.value(`select ${step}`)]).toEqual([step, null])
+      }
+      yield* leader.script("commit")
+      expect(yield* other.value("select awa.drain_segments()")).toBe(0)
+    })
+  )
+})

@@ -1,0 +1,41 @@
+/**
+ * One PostgreSQL server for the whole run: an embedded one, or the one that AWA_TEST_DATABASE_URL names. Test files find a
+ * superuser's url by `inject("postgresUrl")` and make their own databases on it.
+ */
+import { make } from "effect-awa/layers/EmbeddedPostgres"
+import { Effect, Exit, Redacted, Scope } from "effect"
+import type { TestProject } from "vitest/node"
+
+declare module "vitest" {
+  // The merged interface is vitest's.
+  export interface ProvidedContext {
+    /** A superuser's connection string to the server's `postgres` database. */
+    readonly postgresUrl: string
+  }
+}
+
+const settings = {
+  // The data does not outlive the run. Commits still wait as they do in production: synchronous_commit stays on.
+  fsync: "off",
+  full_page_writes: "off",
+  max_connections: "200",
+  max_prepared_transactions: "20"
+}
+
+const setup = async (project: TestProject) => {
+  const given = process.env["AWA_TEST_DATABASE_URL"]
+  if (given !== undefined && given !== "") {
+    project.provide("postgresUrl", given)
+    return () => Promise.resolve()
+  }
+  const scope = Effect.runSync(Scope.make())
+  const close = () => Effect.runPromise(Scope.close(scope, Exit.void))
+  const server = await Effect.runPromise(make({ settings }).pipe(Scope.extend(scope))).catch(async (cause: unknown) => {
+    await close()
+    throw cause
+  })
+  project.provide("postgresUrl", Redacted.value(server.url("postgres")))
+  return close
+}
+
+export default setup
