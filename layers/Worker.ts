@@ -52,6 +52,7 @@ export type WorkerLayerError =
   | SqlError
   | RuntimePool.DatabaseError
   | RuntimePool.StartRefused
+  | Worker.WorkerMisconfigured
   | ApplicationPool.PoolMismatch
 
 /**

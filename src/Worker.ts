@@ -20,6 +20,7 @@ import { attemptHandle } from "./internal/attemptHandle.js"
 import { backoff } from "./internal/backoff.js"
 import { handlerEnding, handlerExit, unknownKind } from "./internal/handlerRun.js"
 import { keepBeating, keepMaintaining, stopInFlight } from "./internal/workerLoops.js"
+import { checkOptions, type WorkerMisconfigured } from "./internal/workerOptions.js"
 import { makeSupervisor, type WorkerCrashed } from "./internal/workerSupervisor.js"
 import { Maintenance } from "./Maintenance.js"
 import * as Permits from "./Permits.js"
@@ -95,7 +96,8 @@ type Services =
 export const make = Effect.fnUntraced(function* (
   handlers: ReadonlyArray<RegisteredHandler>,
   options: WorkerOptions
-): Effect.fn.Return<Worker["Type"], DatabaseError, Services | Scope.Scope> {
+): Effect.fn.Return<Worker["Type"], DatabaseError | WorkerMisconfigured, Services | Scope.Scope> {
+  yield* checkOptions(handlers, options)
   const runtimePool = yield* RuntimePool
   const finalizing = {
     pool: yield* ApplicationPool,
@@ -242,11 +244,19 @@ export type HandlesOf<Jobs extends ReadonlyArray<AnyJob>> = {
  */
 export const layer = <const Jobs extends ReadonlyArray<AnyJob>>(
   options: WorkerOptions & { readonly jobs: Jobs }
-): Layer.Layer<Worker, DatabaseError, Services | HandlesOf<Jobs>> =>
+): Layer.Layer<Worker, DatabaseError | WorkerMisconfigured, Services | HandlesOf<Jobs>> =>
   Layer.scoped(
     Worker,
     Effect.flatMap(handlersOf(options.jobs), (handlers) => make(handlers, options))
   )
+
+export {
+  /**
+   * @since 0.1.0
+   * @category errors
+   */
+  WorkerMisconfigured
+} from "./internal/workerOptions.js"
 
 export {
   /**

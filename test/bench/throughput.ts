@@ -62,6 +62,30 @@ const floor = async (url: string) => {
   return millis
 }
 
+/** The floor of a caller-owned job: BEGIN, one insert, complete_job, COMMIT, by a bare driver on 20 connections. */
+const ownedFloor = async (url: string) => {
+  const pool = new pg.Pool({ connectionString: url, max: 20 })
+  const { rows } = await pool.query<Record<string, unknown>>(
+    "select job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index from awa.claim('owned', 10000, 0) where not lane_busy"
+  )
+  let next = 0
+  const loop = async () => {
+    for (let row = rows[next++]; row !== undefined; row = rows[next++]) {
+      const connection = await pool.connect()
+      await connection.query("begin")
+      await connection.query("insert into ledger (i) values ($1)", [next])
+      await connection.query("select * from awa.complete_job($1, $2, $3, $4, $5, $6, null)", Object.values(row))
+      await connection.query("commit")
+      connection.release()
+    }
+  }
+  const started = performance.now()
+  await Promise.all(Array.from({ length: 20 }, loop))
+  const millis = performance.now() - started
+  await pool.end()
+  return { count: rows.length, millis }
+}
+
 const program = Effect.gen(function* () {
   const server = yield* EmbeddedPostgres
   const url = server.url("postgres")
@@ -112,6 +136,11 @@ const program = Effect.gen(function* () {
 
     yield* enqueue(Ordinary, jobs)
     yield* measured("ordinary jobs, concurrency 1,000", jobs, Effect.provide(until(jobs), worker("default", 1000, url)))
+
+    yield* enqueue(Owned, Math.min(owned, 10_000))
+    const raw = yield* Effect.promise(() => ownedFloor(Redacted.value(url)))
+    console.log(`${"begin, insert, complete_job, commit: floor".padEnd(44)} ${perSecond(raw.count, raw.millis)}`)
+    yield* sql`truncate ledger`
 
     yield* enqueue(Owned, owned)
     yield* measured("caller-owned jobs, concurrency 20", owned, Effect.provide(until(owned), worker("owned", 20, url)))

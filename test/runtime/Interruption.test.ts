@@ -1,6 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Deferred, Effect, Exit, Layer, Scope } from "effect"
-import { Testing } from "effect-awa/testing"
+import { Deferred, Effect, Exit, Layer, Scope } from "effect"
 import { countRows, insertRow } from "./support.js"
 import { Charge, Direct, Notify, type OwnedHandler, world } from "./world.js"
 
@@ -14,13 +13,12 @@ const stopAt = (owned: (reached: Effect.Effect<boolean>) => OwnedHandler) =>
     })
     return yield* Effect.gen(function* () {
       const scope = yield* Scope.make()
-      const running = yield* Layer.buildWithScope(setting.worker, scope)
+      yield* Layer.buildWithScope(setting.worker, scope)
       const { id } = yield* Charge.enqueue({ tag: "a" })
       yield* Deferred.await(reached)
       yield* Scope.close(scope, Exit.void)
-      const testing = Context.get(running, Testing.Testing)
-      const [row] = yield* testing.jobs
       const sql = yield* Direct
+      const [row] = yield* sql`select state, attempt, run_lease from awa.jobs`
       const runtimes = yield* sql`select from awa.runtimes`
       return { id, row, rows: yield* countRows("a"), runtimes: runtimes.length }
     }).pipe(Effect.provide(setting.clients))
@@ -34,7 +32,7 @@ describe("a worker that stops", () => {
         (reached) => (job) =>
           reached.pipe(Effect.zipRight(Effect.never), Effect.zipRight(job.finalize(insertRow(job.payload.tag))))
       )
-      assert.deepInclude(row, { state: "available", attempt: 0, runLease: 1n })
+      assert.deepInclude(row, { state: "available", attempt: 0, run_lease: "1" })
       assert.strictEqual(rows, 0)
       assert.strictEqual(runtimes, 0)
     })
@@ -47,7 +45,7 @@ describe("a worker that stops", () => {
         (reached) => (job) =>
           job.finalize(insertRow(job.payload.tag).pipe(Effect.zipRight(reached), Effect.zipRight(Effect.never)))
       )
-      assert.deepInclude(row, { state: "available", attempt: 0, runLease: 1n })
+      assert.deepInclude(row, { state: "available", attempt: 0, run_lease: "1" })
       assert.strictEqual(rows, 0)
     })
   )
@@ -59,7 +57,7 @@ describe("a worker that stops", () => {
         (reached) => (job) =>
           Effect.zipLeft(job.finalize(insertRow(job.payload.tag)), Effect.zipRight(reached, Effect.never))
       )
-      assert.deepInclude(row, { state: "completed", runLease: 1n })
+      assert.deepInclude(row, { state: "completed", run_lease: "1" })
       assert.strictEqual(rows, 1)
     })
   )
@@ -78,11 +76,14 @@ describe("a worker that stops", () => {
       })
       yield* Effect.gen(function* () {
         const scope = yield* Scope.make()
-        const running = yield* Layer.buildWithScope(setting.worker, scope)
+        yield* Layer.buildWithScope(setting.worker, scope)
         const { id } = yield* Notify.enqueue({ tag: "a" })
         yield* Deferred.await(reached)
         yield* Scope.close(scope, Exit.void)
-        yield* Context.get(running, Testing.Testing).expectState(id, "completed")
+        const sql = yield* Direct
+        assert.deepStrictEqual(yield* sql`select state from awa.jobs where job_id = ${String(id)}`, [
+          { state: "completed" }
+        ])
         assert.strictEqual(yield* countRows("a"), 1)
       }).pipe(Effect.provide(setting.clients))
     })
@@ -100,7 +101,7 @@ describe("a worker that stops", () => {
               Effect.zipRight(job.finalize(Effect.void))
             )
         )
-        assert.deepInclude(row, { state: "running", runLease: 1n })
+        assert.deepInclude(row, { state: "running", run_lease: "1" })
         yield* Deferred.succeed(release, undefined)
       }),
     30_000

@@ -1,0 +1,58 @@
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Schema from "effect/Schema"
+import type { RegisteredHandler } from "../Handlers.js"
+import type { WorkerOptions } from "../Worker.js"
+import { nameFault } from "./names.js"
+
+/** An option of the worker breaks its rule; nothing was started. */
+export class WorkerMisconfigured extends Schema.TaggedError<WorkerMisconfigured>("effect-awa/WorkerMisconfigured")(
+  "WorkerMisconfigured",
+  {
+    option: Schema.String,
+    rule: Schema.String
+  }
+) {
+  override get message(): string {
+    return `${this.option}: ${this.rule}`
+  }
+}
+
+const maxConcurrency = 10_000
+
+const faultOf = (
+  handlers: ReadonlyArray<RegisteredHandler>,
+  options: WorkerOptions
+): { readonly option: string; readonly rule: string } | undefined => {
+  const kinds = new Set<string>()
+  for (const { kind } of handlers) {
+    const fault = nameFault(kind)
+    if (fault !== undefined) return { option: `jobs: the kind ${JSON.stringify(kind)}`, rule: fault }
+    if (kinds.has(kind)) return { option: `jobs: the kind ${JSON.stringify(kind)}`, rule: "listed once" }
+    kinds.add(kind)
+  }
+  for (const [queue, { concurrency }] of Object.entries(options.queues)) {
+    const fault = nameFault(queue)
+    if (fault !== undefined) return { option: `queues: the name ${JSON.stringify(queue)}`, rule: fault }
+    if (!(Number.isInteger(concurrency) && concurrency >= 1 && concurrency <= maxConcurrency)) {
+      return { option: `queues.${queue}.concurrency`, rule: `an integer from 1 to ${maxConcurrency}` }
+    }
+  }
+  for (const option of ["beat", "busyTick", "idleTick"] as const) {
+    const value = options[option]
+    if (value !== undefined && !(Duration.toMillis(value) > 0 && Duration.isFinite(Duration.decode(value)))) {
+      return { option, rule: "a finite duration above zero" }
+    }
+  }
+  return undefined
+}
+
+/** @internal */
+export const checkOptions = (
+  handlers: ReadonlyArray<RegisteredHandler>,
+  options: WorkerOptions
+): Effect.Effect<void, WorkerMisconfigured> =>
+  Effect.suspend(() => {
+    const fault = faultOf(handlers, options)
+    return fault === undefined ? Effect.void : Effect.fail(new WorkerMisconfigured(fault))
+  })
