@@ -4,7 +4,7 @@
 import { Effect, Schedule } from "effect"
 import { invoiceCount } from "./inbox.js"
 import type { Storm } from "./storm.js"
-import type { Line } from "./verdict.js"
+import { type Line, number } from "./verdict.js"
 import type { Watch } from "./watch.js"
 
 const write = (text: string) => Effect.sync(() => void process.stdout.write(text))
@@ -12,7 +12,6 @@ const write = (text: string) => Effect.sync(() => void process.stdout.write(text
 export const print = (...rows: ReadonlyArray<string>) => write(rows.map((row) => `${row}\n`).join(""))
 
 const width = 20
-const number = (value: number) => value.toLocaleString("en-US")
 
 export const heading = (title: string, facts: Readonly<Record<string, string>>) =>
   print(title, ...Object.entries(facts).map(([name, value]) => `  ${name.padEnd(10)}${value}`), "")

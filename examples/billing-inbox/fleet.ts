@@ -3,8 +3,8 @@
  */
 import { fileURLToPath } from "node:url"
 import { Command, FileSystem } from "@effect/platform"
-import type { PlatformError } from "@effect/platform/Error"
 import type { Process } from "@effect/platform/CommandExecutor"
+import type { PlatformError } from "@effect/platform/Error"
 import { build } from "esbuild"
 import { Deferred, Duration, Effect, Fiber, Option, Redacted, Schema, Scope, Stream } from "effect"
 
@@ -81,7 +81,7 @@ const command = (program: string, name: string, options: FleetOptions, stop: Def
   )
 
 /** How long a worker may take to drain. */
-const patience = Duration.seconds(20)
+const patience = Duration.seconds(30)
 
 /** An empty fleet. What is left of it when the scope closes is killed. */
 export const makeFleet = (options: FleetOptions) =>

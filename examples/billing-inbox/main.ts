@@ -1,8 +1,9 @@
 /**
  * The billing inbox in a storm: `npm run demo`, and `npm run demo -- --at-least-once` for the difference.
  */
-import { Command, Options } from "@effect/cli"
-import { NodeContext, NodeRuntime } from "@effect/platform-node"
+import { Command, Options, ValidationError } from "@effect/cli"
+import * as NodeContext from "@effect/platform-node/NodeContext"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Effect, Exit, Logger, LogLevel, Schema } from "effect"
 import * as FaultProxy from "effect-awa/layers/testing/FaultProxy"
 import { readAccount } from "./account.js"
@@ -51,14 +52,16 @@ const weather = ({ atLeastOnce, seed }: Options) =>
     const watch = yield* makeWatch
     const faults = yield* storm(seed, proxy, fleet, watch)
     const finished = watch.until((sample) => sample.finished)
-    yield* Effect.raceAll([finished, showProgress(watch, faults), fleet.crash, faults.failure, watch.failure]).pipe(
+    // None of these comes to an end; each can fail.
+    const meanwhile = [showProgress(watch, faults), fleet.crash, faults.failure, watch.failure]
+    yield* Effect.raceFirst(finished, Effect.all(meanwhile, { concurrency: "unbounded", discard: true })).pipe(
       Effect.timeoutFail({
         duration: "3 minutes",
         onTimeout: () => new DemoFailed({ reasons: ["the work was not finished in 3 minutes"] })
       })
     )
-    const damage = yield* faults.damage
     yield* fleet.stop
+    const damage = yield* faults.damage
     return { damage, provider: yield* provider.counts, said: yield* fleet.said }
   }).pipe(Effect.scoped)
 
@@ -111,13 +114,15 @@ const command = Command.make(
 const explain = (cause: Cause.Cause<unknown>) =>
   Effect.sync(() => {
     const error = Cause.squash(cause)
-    if (Cause.isInterruptedOnly(cause)) console.error("\nStopped; everything is removed.")
+    // What is wrong with the arguments has been said.
+    if (ValidationError.isValidationError(error)) return
+    if (Cause.isInterruptedOnly(cause)) console.error("\nStopped.")
     else if (error instanceof DemoFailed) console.error(["FAILED", ...error.reasons].join("\n  "))
     else console.error(`FAILED\n${Cause.pretty(cause, { renderErrorCause: true })}`)
   })
 
 Command.run(command, { name: "effect-awa demo", version: "1" })(process.argv).pipe(
-  Effect.tapErrorCause(explain),
+  Effect.onError(explain),
   Effect.provide(NodeContext.layer),
   Logger.withMinimumLogLevel(LogLevel.Warning),
   NodeRuntime.runMain({

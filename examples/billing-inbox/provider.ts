@@ -3,7 +3,7 @@
  */
 import { createServer } from "node:http"
 import { HttpRouter, HttpServer, HttpServerRequest, HttpServerResponse } from "@effect/platform"
-import { NodeHttpServer } from "@effect/platform-node"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Effect, Utils } from "effect"
 import { ChargeRequest, ChargeResponse, IdempotencyKey } from "./payments.js"
 

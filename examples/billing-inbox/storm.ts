@@ -86,7 +86,7 @@ const heldTransactions = (random: Utils.PCGRandom, watch: Watch) => {
   return { hold, finalization }
 }
 
-/** Lets loose the storm for as long as the scope lasts, and answers with what it has done so far. */
+/** Lets the storm loose for as long as the scope lasts, and answers with what it has done so far. */
 export const storm = (seed: number, proxy: FaultProxy.FaultProxy["Type"], fleet: Fleet, watch: Watch) =>
   Effect.gen(function* () {
     const random = new Utils.PCGRandom(seed)
@@ -95,11 +95,11 @@ export const storm = (seed: number, proxy: FaultProxy.FaultProxy["Type"], fleet:
     const lost = yield* proxy.rule(lostAnswers(random))
     const held = yield* proxy.rule(rules.hold)
     const refused = yield* proxy.rule(rules.finalization)
-    const murderer = yield* Effect.forkScoped(killing(fleet, watch, random, kills))
+    const killer = yield* Effect.forkScoped(killing(fleet, watch, random, kills))
     const tookEffect = (rule: FaultProxy.ActiveRule) => Effect.map(rule.counts, (counts) => counts.tookEffect)
     return {
       /** Fails when a kill could not be done. */
-      failure: Effect.zipRight(Fiber.join(murderer), Effect.never),
+      failure: Effect.zipRight(Fiber.join(killer), Effect.never),
       damage: Effect.all({
         kills: Effect.sync((): ReadonlyArray<Kill> => [...kills]),
         lostAnswers: tookEffect(lost),

@@ -19,7 +19,7 @@ export interface Line {
   readonly note: string
 }
 
-const number = (value: number) => value.toLocaleString("en-US")
+export const number = (value: number) => value.toLocaleString("en-US")
 
 export const lines = ({ account, damage, inFlight, provider }: Outcome): ReadonlyArray<Line> => {
   const { abandoned, books, reconciled, work } = account

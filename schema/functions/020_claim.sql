@@ -26,9 +26,6 @@ declare
   f_j         bigint[];
   f_l         bigint[];
   v_have      integer := 0;
-  v_low_xid   xid8;
-  v_low_seq   bigint;
-  v_high      xid8;
   v_batch     bigint;
   v_base      bigint;
   v_claimed   timestamptz;
@@ -67,31 +64,32 @@ begin
   end loop;
 
   -- Then forward from the cursor, range by range between the transactions in progress: their uncommitted entries are jumped
-  -- over by one index probe instead of being walked again by every poll.
+  -- over by one index probe instead of being walked again by every poll. One statement: the ranges are as many as the open
+  -- transactions of the whole cluster. They come in order, so that the limit ends at the first entries.
   if v_have < p_limit then
-    v_low_xid := v_cur_xid;
-    v_low_seq := v_cur_seq;
-    for v_high in
-      select s.x from (select pg_snapshot_xip(v_snapshot) as x union all select pg_snapshot_xmax(v_snapshot)) s
-      where s.x > v_cur_xid order by s.x
-    loop
-      select array_agg(e.xid order by e.xid, e.seq), array_agg(e.seq order by e.xid, e.seq),
-             array_agg(e.job_id order by e.xid, e.seq), array_agg(e.run_lease + 1 order by e.xid, e.seq)
-      into f_x, f_s, f_j, f_l
-      from (select r.xid, r.seq, r.job_id, r.run_lease from {{schema}}.ready_entries_{{segment}} r
-            where r.queue = p_queue and r.priority = p_priority
-              and (r.xid, r.seq) > (v_low_xid, v_low_seq) and r.xid < v_high
-            order by r.xid, r.seq limit p_limit - v_have) e;
-      if f_s is not null then
-        v_x := v_x || f_x;  v_s := v_s || f_s;  v_j := v_j || f_j;  v_l := v_l || f_l;
-        v_have := v_have + cardinality(f_s);
-        v_cur_xid := f_x[cardinality(f_x)];
-        v_cur_seq := f_s[cardinality(f_s)];
-        exit when v_have >= p_limit;
-      end if;
-      v_low_xid := v_high;
-      v_low_seq := 9223372036854775807;
-    end loop;
+    select array_agg(e.xid order by e.xid, e.seq), array_agg(e.seq order by e.xid, e.seq),
+           array_agg(e.job_id order by e.xid, e.seq), array_agg(e.run_lease + 1 order by e.xid, e.seq)
+    into f_x, f_s, f_j, f_l
+    from (
+      select r.xid, r.seq, r.job_id, r.run_lease
+      from (
+        select s.x as high, lag(s.x, 1, v_cur_xid) over in_order as low,
+               case when row_number() over in_order = 1 then v_cur_seq else 9223372036854775807 end as low_seq
+        from (select pg_snapshot_xip(v_snapshot) as x union all select pg_snapshot_xmax(v_snapshot)) s
+        where s.x > v_cur_xid
+        window in_order as (order by s.x)
+        offset 0) g
+      cross join lateral (
+        select e.xid, e.seq, e.job_id, e.run_lease from {{schema}}.ready_entries_{{segment}} e
+        where e.queue = p_queue and e.priority = p_priority and (e.xid, e.seq) > (g.low, g.low_seq) and e.xid < g.high
+        order by e.xid, e.seq limit p_limit - v_have) r
+      limit p_limit - v_have) e;
+    if f_s is not null then
+      v_x := v_x || f_x;  v_s := v_s || f_s;  v_j := v_j || f_j;  v_l := v_l || f_l;
+      v_have := v_have + cardinality(f_s);
+      v_cur_xid := f_x[cardinality(f_x)];
+      v_cur_seq := f_s[cardinality(f_s)];
+    end if;
     -- Whatever is in progress below the cursor may still commit entries behind it. This transaction's own id, drawn in an
     -- earlier lane of the same call, is in no snapshot's list, and it may enqueue after its claim.
     select v_next_x || coalesce(array_agg(s.x order by s.x), '{}'), v_next_s || coalesce(array_agg(0::bigint), '{}')

@@ -179,7 +179,7 @@ begin
              where o is null or o in ('rescued', 'materialized', 'gated', 'dead_lettered')) then
     raise exception using errcode = '22023', message = 'outcomes: not an outcome that a worker may report';
   end if;
-  for v_slot in select distinct s & 255 from unnest(p_slots) s order by 1 loop
+  for v_slot in select distinct s & 255 from unnest(p_slots) s where s & 255 < {{ring}} order by 1 loop
     case v_slot
       {{#segments}}
       when {{segment}} then
@@ -188,6 +188,10 @@ begin
       {{/segments}}
     end case;
   end loop;
+  -- One token that is none must not fail the whole flush.
+  return query
+    select i.ord::integer, 'stale'::text from unnest(p_slots) with ordinality as i(slot, ord)
+    where (i.slot & 255 < {{ring}}) is not true;
 end $$;
 
 -- Ends one attempt under its lock, taken in the try form: busy means that a finalization is in flight, whose end decides.

@@ -57,7 +57,7 @@ declare
 begin
   perform {{schema}}.require_read_committed();
   select m.fingerprint into v_fingerprint from {{schema}}.meta m;
-  for v_slot in select distinct s & 255 from unnest(p_slots) s order by 1 loop
+  for v_slot in select distinct s & 255 from unnest(p_slots) s where s & 255 < {{ring}} order by 1 loop
     case v_slot
       {{#segments}}
       when {{segment}} then
@@ -66,4 +66,7 @@ begin
       {{/segments}}
     end case;
   end loop;
+  return query
+    select i.ord::integer, 'unknown'::text, null::text, null::timestamptz, null::xid8, null::bigint
+    from unnest(p_slots) with ordinality as i(slot, ord) where (i.slot & 255 < {{ring}}) is not true;
 end $$;

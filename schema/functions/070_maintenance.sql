@@ -100,9 +100,12 @@ begin
   select coalesce(max(b.batch_id), p_from) into done_to
   from {{schema}}.claim_batches_{{segment}} b where b.batch_id > p_from and b.claimed_at < v_stale;
 
-  with unbeaten as materialized (
+  with unbeaten as materialized (  -- after a mass crash some: more than are rescued here, so the mark cannot pass the rest
     select b.batch_id, t.idx::integer, t.job_id, t.run_lease
-    from {{schema}}.claim_batches_{{segment}} b
+    from (
+      select c.batch_id, c.job_ids, c.run_leases from {{schema}}.claim_batches_{{segment}} c
+      where c.batch_id > p_from and (c.claimed_at < v_stale or c.deadline_at < v_now)
+      order by c.batch_id offset 0) b
     cross join lateral unnest(b.job_ids, b.run_leases) with ordinality as t(job_id, run_lease, idx)
     left join lateral (
       select true as found from {{schema}}.closures_{{segment}} c
@@ -110,7 +113,8 @@ begin
     left join lateral (
       select true as found from {{schema}}.attempt_state s
       where s.job_id = t.job_id and s.run_lease = t.run_lease offset 0) s on true
-    where b.batch_id > p_from and (b.claimed_at < v_stale or b.deadline_at < v_now) and c.found is null and s.found is null
+    where c.found is null and s.found is null
+    limit p_limit + 1000
   ), beaten as materialized (
     select s.batch_id, s.batch_index, s.job_id, s.run_lease, s.progress
     from {{schema}}.attempt_state s
@@ -178,7 +182,8 @@ begin
     return null;
   end if;
   for v_segment in
-    select s.slot, s.rescued_to from {{schema}}.segments s where s.state <> 'free' order by s.generation
+    select s.slot, s.rescued_to from {{schema}}.segments s where s.state <> 'free'
+    order by s.slot  -- as a flush comes to them, or they could wait for each other
   loop
     case v_segment.slot
       {{#segments}}
@@ -190,6 +195,7 @@ begin
     if v_answer.done_to > v_segment.rescued_to then
       update {{schema}}.segments s set rescued_to = v_answer.done_to where s.slot = v_segment.slot;
     end if;
+    exit when v_rescued >= p_limit;
   end loop;
   return v_rescued;
 end $$;

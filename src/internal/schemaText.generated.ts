@@ -448,9 +448,6 @@ declare
   f_j         bigint[];
   f_l         bigint[];
   v_have      integer := 0;
-  v_low_xid   xid8;
-  v_low_seq   bigint;
-  v_high      xid8;
   v_batch     bigint;
   v_base      bigint;
   v_claimed   timestamptz;
@@ -489,31 +486,32 @@ begin
   end loop;
 
   -- Then forward from the cursor, range by range between the transactions in progress: their uncommitted entries are jumped
-  -- over by one index probe instead of being walked again by every poll.
+  -- over by one index probe instead of being walked again by every poll. One statement: the ranges are as many as the open
+  -- transactions of the whole cluster. They come in order, so that the limit ends at the first entries.
   if v_have < p_limit then
-    v_low_xid := v_cur_xid;
-    v_low_seq := v_cur_seq;
-    for v_high in
-      select s.x from (select pg_snapshot_xip(v_snapshot) as x union all select pg_snapshot_xmax(v_snapshot)) s
-      where s.x > v_cur_xid order by s.x
-    loop
-      select array_agg(e.xid order by e.xid, e.seq), array_agg(e.seq order by e.xid, e.seq),
-             array_agg(e.job_id order by e.xid, e.seq), array_agg(e.run_lease + 1 order by e.xid, e.seq)
-      into f_x, f_s, f_j, f_l
-      from (select r.xid, r.seq, r.job_id, r.run_lease from {{schema}}.ready_entries_{{segment}} r
-            where r.queue = p_queue and r.priority = p_priority
-              and (r.xid, r.seq) > (v_low_xid, v_low_seq) and r.xid < v_high
-            order by r.xid, r.seq limit p_limit - v_have) e;
-      if f_s is not null then
-        v_x := v_x || f_x;  v_s := v_s || f_s;  v_j := v_j || f_j;  v_l := v_l || f_l;
-        v_have := v_have + cardinality(f_s);
-        v_cur_xid := f_x[cardinality(f_x)];
-        v_cur_seq := f_s[cardinality(f_s)];
-        exit when v_have >= p_limit;
-      end if;
-      v_low_xid := v_high;
-      v_low_seq := 9223372036854775807;
-    end loop;
+    select array_agg(e.xid order by e.xid, e.seq), array_agg(e.seq order by e.xid, e.seq),
+           array_agg(e.job_id order by e.xid, e.seq), array_agg(e.run_lease + 1 order by e.xid, e.seq)
+    into f_x, f_s, f_j, f_l
+    from (
+      select r.xid, r.seq, r.job_id, r.run_lease
+      from (
+        select s.x as high, lag(s.x, 1, v_cur_xid) over in_order as low,
+               case when row_number() over in_order = 1 then v_cur_seq else 9223372036854775807 end as low_seq
+        from (select pg_snapshot_xip(v_snapshot) as x union all select pg_snapshot_xmax(v_snapshot)) s
+        where s.x > v_cur_xid
+        window in_order as (order by s.x)
+        offset 0) g
+      cross join lateral (
+        select e.xid, e.seq, e.job_id, e.run_lease from {{schema}}.ready_entries_{{segment}} e
+        where e.queue = p_queue and e.priority = p_priority and (e.xid, e.seq) > (g.low, g.low_seq) and e.xid < g.high
+        order by e.xid, e.seq limit p_limit - v_have) r
+      limit p_limit - v_have) e;
+    if f_s is not null then
+      v_x := v_x || f_x;  v_s := v_s || f_s;  v_j := v_j || f_j;  v_l := v_l || f_l;
+      v_have := v_have + cardinality(f_s);
+      v_cur_xid := f_x[cardinality(f_x)];
+      v_cur_seq := f_s[cardinality(f_s)];
+    end if;
     -- Whatever is in progress below the cursor may still commit entries behind it. This transaction's own id, drawn in an
     -- earlier lane of the same call, is in no snapshot's list, and it may enqueue after its claim.
     select v_next_x || coalesce(array_agg(s.x order by s.x), '{}'), v_next_s || coalesce(array_agg(0::bigint), '{}')
@@ -796,7 +794,7 @@ begin
              where o is null or o in ('rescued', 'materialized', 'gated', 'dead_lettered')) then
     raise exception using errcode = '22023', message = 'outcomes: not an outcome that a worker may report';
   end if;
-  for v_slot in select distinct s & 255 from unnest(p_slots) s order by 1 loop
+  for v_slot in select distinct s & 255 from unnest(p_slots) s where s & 255 < {{ring}} order by 1 loop
     case v_slot
       {{#segments}}
       when {{segment}} then
@@ -805,6 +803,10 @@ begin
       {{/segments}}
     end case;
   end loop;
+  -- One token that is none must not fail the whole flush.
+  return query
+    select i.ord::integer, 'stale'::text from unnest(p_slots) with ordinality as i(slot, ord)
+    where (i.slot & 255 < {{ring}}) is not true;
 end $$;
 
 -- Ends one attempt under its lock, taken in the try form: busy means that a finalization is in flight, whose end decides.
@@ -1002,7 +1004,7 @@ declare
 begin
   perform {{schema}}.require_read_committed();
   select m.fingerprint into v_fingerprint from {{schema}}.meta m;
-  for v_slot in select distinct s & 255 from unnest(p_slots) s order by 1 loop
+  for v_slot in select distinct s & 255 from unnest(p_slots) s where s & 255 < {{ring}} order by 1 loop
     case v_slot
       {{#segments}}
       when {{segment}} then
@@ -1011,6 +1013,9 @@ begin
       {{/segments}}
     end case;
   end loop;
+  return query
+    select i.ord::integer, 'unknown'::text, null::text, null::timestamptz, null::xid8, null::bigint
+    from unnest(p_slots) with ordinality as i(slot, ord) where (i.slot & 255 < {{ring}}) is not true;
 end $$;
 `
   },
@@ -1106,7 +1111,7 @@ declare
 begin
   perform {{schema}}.require_read_committed();
   select m.fingerprint into v_fingerprint from {{schema}}.meta m;
-  for v_slot in select distinct s & 255 from unnest(p_slots) s order by 1 loop
+  for v_slot in select distinct s & 255 from unnest(p_slots) s where s & 255 < {{ring}} order by 1 loop
     case v_slot
       {{#segments}}
       when {{segment}} then
@@ -1115,6 +1120,9 @@ begin
       {{/segments}}
     end case;
   end loop;
+  return query
+    select i.ord::integer, null::text from unnest(p_slots) with ordinality as i(slot, ord)
+    where (i.slot & 255 < {{ring}}) is not true;
 end $$;
 
 -- Registers a runtime and returns its id; with an id, renews its row (and restores it after somebody swept it).
@@ -1285,9 +1293,12 @@ begin
   select coalesce(max(b.batch_id), p_from) into done_to
   from {{schema}}.claim_batches_{{segment}} b where b.batch_id > p_from and b.claimed_at < v_stale;
 
-  with unbeaten as materialized (
+  with unbeaten as materialized (  -- after a mass crash some: more than are rescued here, so the mark cannot pass the rest
     select b.batch_id, t.idx::integer, t.job_id, t.run_lease
-    from {{schema}}.claim_batches_{{segment}} b
+    from (
+      select c.batch_id, c.job_ids, c.run_leases from {{schema}}.claim_batches_{{segment}} c
+      where c.batch_id > p_from and (c.claimed_at < v_stale or c.deadline_at < v_now)
+      order by c.batch_id offset 0) b
     cross join lateral unnest(b.job_ids, b.run_leases) with ordinality as t(job_id, run_lease, idx)
     left join lateral (
       select true as found from {{schema}}.closures_{{segment}} c
@@ -1295,7 +1306,8 @@ begin
     left join lateral (
       select true as found from {{schema}}.attempt_state s
       where s.job_id = t.job_id and s.run_lease = t.run_lease offset 0) s on true
-    where b.batch_id > p_from and (b.claimed_at < v_stale or b.deadline_at < v_now) and c.found is null and s.found is null
+    where c.found is null and s.found is null
+    limit p_limit + 1000
   ), beaten as materialized (
     select s.batch_id, s.batch_index, s.job_id, s.run_lease, s.progress
     from {{schema}}.attempt_state s
@@ -1363,7 +1375,8 @@ begin
     return null;
   end if;
   for v_segment in
-    select s.slot, s.rescued_to from {{schema}}.segments s where s.state <> 'free' order by s.generation
+    select s.slot, s.rescued_to from {{schema}}.segments s where s.state <> 'free'
+    order by s.slot  -- as a flush comes to them, or they could wait for each other
   loop
     case v_segment.slot
       {{#segments}}
@@ -1375,6 +1388,7 @@ begin
     if v_answer.done_to > v_segment.rescued_to then
       update {{schema}}.segments s set rescued_to = v_answer.done_to where s.slot = v_segment.slot;
     end if;
+    exit when v_rescued >= p_limit;
   end loop;
   return v_rescued;
 end $$;

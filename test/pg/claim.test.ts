@@ -28,7 +28,11 @@ describe("outside READ COMMITTED", () => {
         for (const isolation of ["repeatable read", "serializable"]) {
           yield* begin(session, isolation)
           const refused = yield* Effect.either(session.rows(call))
-          expect([name, isolation, Either.isLeft(refused) ? refused.left.code : "ran"]).toEqual([name, isolation, "25001"])
+          expect([name, isolation, Either.isLeft(refused) ? refused.left.code : "ran"]).toEqual([
+            name,
+            isolation,
+            "25001"
+          ])
           yield* session.script("rollback")
         }
         yield* begin(session)
@@ -119,7 +123,9 @@ describe("claim", () => {
       const expected = [1, 2, 3, 4].flatMap((priority) => ids.get(priority) ?? [])
       const attempts = yield* claim(session, { limit: 5 })
       expect(attempts.map((attempt) => attempt.priority)).toEqual([1, 1, 2, 2, 3])
-      expect([...attempts.map((attempt) => attempt.job_id), ...(yield* claimIds(session, { limit: 5 }))]).toEqual(expected)
+      expect([...attempts.map((attempt) => attempt.job_id), ...(yield* claimIds(session, { limit: 5 }))]).toEqual(
+        expected
+      )
     })
   )
 
@@ -142,27 +148,31 @@ describe("claim", () => {
       const attempt = only(yield* claim(session))
       expect(attempt.job_id).toBe(ids[0])
       expect(
-        yield* session.value("select $1::timestamptz - claimed_at = '1 hour' from awa.claim_batches", [attempt.deadline_at])
+        yield* session.value("select $1::timestamptz - claimed_at = '1 hour' from awa.claim_batches", [
+          attempt.deadline_at
+        ])
       ).toBe(true)
     })
   )
 
   // C-01
-  it.scopedLive("raises the lease by one each time, with new receipts, and a claim that is rolled back did not happen", () =>
-    Effect.gen(function* () {
-      const session = yield* (yield* database).session
-      yield* enqueue(session, 2)
-      yield* begin(session)
-      const undone = yield* claim(session)
-      yield* session.script("rollback")
-      const attempts = yield* claim(session)
-      expect(attempts.map((a) => [a.job_id, a.run_lease, a.attempt, a.batch_index])).toEqual(
-        undone.map((a) => [a.job_id, 1n, 1, a.batch_index])
-      )
-      const [first, second] = attempts
-      expect((second?.receipt_id ?? 0n) - (first?.receipt_id ?? 0n)).toBe(1n)
-      expect(first?.receipt_id).not.toBe(undone[0]?.receipt_id)
-    })
+  it.scopedLive(
+    "raises the lease by one each time, with new receipts, and a claim that is rolled back did not happen",
+    () =>
+      Effect.gen(function* () {
+        const session = yield* (yield* database).session
+        yield* enqueue(session, 2)
+        yield* begin(session)
+        const undone = yield* claim(session)
+        yield* session.script("rollback")
+        const attempts = yield* claim(session)
+        expect(attempts.map((a) => [a.job_id, a.run_lease, a.attempt, a.batch_index])).toEqual(
+          undone.map((a) => [a.job_id, 1n, 1, a.batch_index])
+        )
+        const [first, second] = attempts
+        expect((second?.receipt_id ?? 0n) - (first?.receipt_id ?? 0n)).toBe(1n)
+        expect(first?.receipt_id).not.toBe(undone[0]?.receipt_id)
+      })
   )
 
   // C-01: by set_config in the call; a function's SET clause ends before COMMIT

@@ -50,7 +50,8 @@ describe("a close", () => {
         { batch_index: -1 },
         { batch_id: one.batch_id + 1n },
         { claim_slot: one.claim_slot ^ (1 << 12) }, // another installation
-        { claim_slot: one.claim_slot + 1 } // another segment
+        { claim_slot: one.claim_slot + 1 }, // another segment
+        { claim_slot: one.claim_slot | 255 } // no segment
       ]
       const attempts = forged.map((part) => ({ ...one, ...part }))
       const answers = yield* Effect.forEach(attempts, (attempt) => close(session, [attempt]))
@@ -73,15 +74,19 @@ describe("a close", () => {
     Effect.gen(function* () {
       const session = yield* (yield* database).session
       const attempts = yield* running(session, 3)
-      const options = { closer: 5, outcome: ["retried", "completed", "failed"], detail: { error: "x", delay_ms: 60_000 } }
+      const options = {
+        closer: 5,
+        outcome: ["retried", "completed", "failed"],
+        detail: { error: "x", delay_ms: 60_000 }
+      }
       expect(yield* close(session, attempts, options)).toEqual(["closed", "closed", "closed"])
       expect(yield* close(session, attempts, options)).toEqual(["repeated", "repeated", "repeated"])
       expect(yield* close(session, attempts, { ...options, closer: 6 })).toEqual(["stale", "stale", "stale"])
-      expect([yield* count(session, "closures"), yield* count(session, "deferred_jobs"), yield* count(session, "terminal_jobs")]).toEqual([
-        3n,
-        1n,
-        1n
-      ])
+      expect([
+        yield* count(session, "closures"),
+        yield* count(session, "deferred_jobs"),
+        yield* count(session, "terminal_jobs")
+      ]).toEqual([3n, 1n, 1n])
       expect(yield* session.value("select jsonb_array_length(errors) from awa.deferred_jobs")).toBe(1)
     })
   )
@@ -107,7 +112,9 @@ describe("a close", () => {
       const answers = yield* close(session, [attempt, attempt], { outcome: ["completed", "retried"] })
       expect([...answers].sort()).toEqual(["closed", "repeated"])
       const again = yield* claimIds(session)
-      const outcome = yield* session.value("select outcome::text from awa.closures where batch_id = $1", [attempt.batch_id])
+      const outcome = yield* session.value("select outcome::text from awa.closures where batch_id = $1", [
+        attempt.batch_id
+      ])
       expect([outcome, again.length]).toEqual(answers[0] === "closed" ? ["completed", 0] : ["retried", 1])
     })
   )
@@ -122,7 +129,14 @@ describe("a close", () => {
       }
       const mixed = [4, 0, 5, 2, 1, 3].flatMap((i) => attempts.slice(i, i + 1))
       expect(yield* close(session, mixed.slice(0, 3))).toEqual(["closed", "closed", "closed"])
-      expect(yield* close(session, mixed, { closer: 2 })).toEqual(["stale", "stale", "stale", "closed", "closed", "closed"])
+      expect(yield* close(session, mixed, { closer: 2 })).toEqual([
+        "stale",
+        "stale",
+        "stale",
+        "closed",
+        "closed",
+        "closed"
+      ])
     })
   )
 
@@ -138,30 +152,32 @@ describe("a close", () => {
   )
 
   // storage.md: batches run under a short lock_timeout and bisect
-  it.scopedLive("is not held up by a caller that hung after complete_job: lock_timeout, and the neighbours close without it", () =>
-    Effect.gen(function* () {
-      const db = yield* database
-      const [hung, session] = [yield* db.session, yield* db.session]
-      const attempts = yield* running(session, 5)
-      const [, , caught] = attempts
-      if (caught === undefined) throw new Error("five attempts")
-      yield* begin(hung)
-      yield* complete(hung, caught)
-      const flush = (some: ReadonlyArray<Attempt>) =>
-        begin(session).pipe(
-          Effect.andThen(session.script("set local lock_timeout = '100ms'")),
-          Effect.andThen(close(session, some)),
-          Effect.tap(() => session.script("commit")),
-          Effect.tapError(() => session.script("rollback"))
-        )
-      yield* fault(flush(attempts), "55P03")
-      expect(yield* flush(attempts.slice(0, 2))).toEqual(["closed", "closed"])
-      yield* fault(flush(attempts.slice(2)), "55P03")
-      yield* fault(flush([caught]), "55P03")
-      expect(yield* flush(attempts.slice(3))).toEqual(["closed", "closed"])
-      yield* hung.script("commit")
-      expect(yield* flush([caught])).toEqual(["stale"])
-    })
+  it.scopedLive(
+    "is not held up by a caller that hung after complete_job: lock_timeout, and the neighbours close without it",
+    () =>
+      Effect.gen(function* () {
+        const db = yield* database
+        const [hung, session] = [yield* db.session, yield* db.session]
+        const attempts = yield* running(session, 5)
+        const [, , caught] = attempts
+        if (caught === undefined) throw new Error("five attempts")
+        yield* begin(hung)
+        yield* complete(hung, caught)
+        const flush = (some: ReadonlyArray<Attempt>) =>
+          begin(session).pipe(
+            Effect.andThen(session.script("set local lock_timeout = '100ms'")),
+            Effect.andThen(close(session, some)),
+            Effect.tap(() => session.script("commit")),
+            Effect.tapError(() => session.script("rollback"))
+          )
+        yield* fault(flush(attempts), "55P03")
+        expect(yield* flush(attempts.slice(0, 2))).toEqual(["closed", "closed"])
+        yield* fault(flush(attempts.slice(2)), "55P03")
+        yield* fault(flush([caught]), "55P03")
+        expect(yield* flush(attempts.slice(3))).toEqual(["closed", "closed"])
+        yield* hung.script("commit")
+        expect(yield* flush([caught])).toEqual(["stale"])
+      })
   )
 
   it.scopedLive("that met a caller's finalization in flight closes the attempt if that is rolled back", () =>
@@ -268,9 +284,9 @@ describe("an attempt that is closed as", () => {
       const session = yield* (yield* database).session
       const attempts = yield* running(session, 1)
       yield* close(session, attempts, { outcome: "snoozed", detail: { delay_ms: 3_600_000 } })
-      expect(yield* session.rows("select state, run_at > clock_timestamp() + '59 min' as waits from awa.deferred_jobs")).toEqual([
-        { state: "snoozed", waits: true }
-      ])
+      expect(
+        yield* session.rows("select state, run_at > clock_timestamp() + '59 min' as waits from awa.deferred_jobs")
+      ).toEqual([{ state: "snoozed", waits: true }])
     })
   )
 
@@ -282,7 +298,9 @@ describe("an attempt that is closed as", () => {
         yield* close(session, [yield* next(session)], { outcome: "retried", detail: { error: n } })
       }
       yield* next(session)
-      const errors = yield* session.value("select jsonb_path_query_array(errors, '$[*].error') from awa.ready_entries order by seq desc")
+      const errors = yield* session.value(
+        "select jsonb_path_query_array(errors, '$[*].error') from awa.ready_entries order by seq desc"
+      )
       expect(errors).toEqual(Array.from({ length: 20 }, (_, i) => i + 6))
     })
   )
@@ -293,7 +311,11 @@ describe("an attempt that is closed as", () => {
       const attempts = yield* running(session, 2)
       yield* beat(session, attempts, { 1: { step: 1 }, 2: { step: 2 } })
       yield* close(session, attempts.slice(0, 1), { outcome: "retried", hasState: true })
-      yield* close(session, attempts.slice(1), { outcome: "retried", hasState: true, detail: { progress: { step: 3 } } })
+      yield* close(session, attempts.slice(1), {
+        outcome: "retried",
+        hasState: true,
+        detail: { progress: { step: 3 } }
+      })
       const again = yield* claim(session)
       expect(again.map((attempt) => attempt.progress)).toEqual([{ step: 1 }, { step: 3 }])
       expect(yield* count(session, "attempt_state")).toBe(0n)
@@ -352,7 +374,8 @@ it.scopedLive("evidence tells open, closed, superseded and unknown apart", () =>
         { ...open, run_lease: 2n },
         { ...open, claim_slot: open.claim_slot ^ (1 << 12) },
         { ...open, batch_id: 99n },
-        { ...open, claim_slot: open.claim_slot + 1 }
+        { ...open, claim_slot: open.claim_slot + 1 },
+        { ...open, claim_slot: open.claim_slot | 255 }
       ])
     ).toEqual([
       ["open", null],
@@ -360,6 +383,7 @@ it.scopedLive("evidence tells open, closed, superseded and unknown apart", () =>
       ["superseded", null],
       ["superseded", null],
       ["superseded", null],
+      ["unknown", null],
       ["unknown", null],
       ["unknown", null]
     ])

@@ -23,8 +23,7 @@ import { inject } from "vitest"
 
 const database = fileDatabase({ then: "create table public.ledger (job_id bigint);" })
 
-const running = (session: Session, n = 1) =>
-  Effect.flatMap(enqueue(session, n), () => claim(session, { limit: n }))
+const running = (session: Session, n = 1) => Effect.flatMap(enqueue(session, n), () => claim(session, { limit: n }))
 
 const oneRunning = (session: Session) => Effect.map(running(session), only)
 
@@ -56,7 +55,15 @@ describe("complete_job", () => {
         const receipt = yield* complete(session, attempt)
         expect(yield* session.command("commit")).toBe("COMMIT")
         const { batch_id, batch_index, claim_slot, job_id, receipt_id, run_lease } = attempt
-        expect(receipt).toMatchObject({ contract_version: 1, job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index })
+        expect(receipt).toMatchObject({
+          contract_version: 1,
+          job_id,
+          run_lease,
+          claim_slot,
+          receipt_id,
+          batch_id,
+          batch_index
+        })
         expect(receipt["outcome"]).toBe("completed")
         expect(
           yield* session.rows("select closed_at::text, xid, closer from awa.closures where batch_id = $1", [batch_id])
@@ -179,7 +186,9 @@ describe("complete_job", () => {
         ...["job_id", "run_lease", "claim_slot", "receipt_id", "batch_id", "batch_index"].flatMap((field) =>
           [null, -1, -2_147_483_648].map((value) => ["WA003", { [field]: value }] as const)
         ),
-        ...["job_id", "run_lease", "receipt_id", "batch_id", "batch_index"].map((field) => ["WA003", { [field]: 0 }] as const)
+        ...["job_id", "run_lease", "receipt_id", "batch_id", "batch_index"].map(
+          (field) => ["WA003", { [field]: 0 }] as const
+        )
       ]
       const answers = yield* Effect.forEach(cases, ([, token]) =>
         Effect.map(Effect.flip(complete(session, attempt, { token })), (error) => [error.code, token])
@@ -194,7 +203,8 @@ describe("complete_job", () => {
     Effect.gen(function* () {
       const session = yield* (yield* database).session
       yield* session.rows("select awa.require_contract(1)")
-      for (const version of [0, 2, null]) yield* fault(session.rows("select awa.require_contract($1)", [version]), "WA004")
+      for (const version of [0, 2, null])
+        yield* fault(session.rows("select awa.require_contract($1)", [version]), "WA004")
     })
   )
 
@@ -204,12 +214,12 @@ describe("complete_job", () => {
       const session = yield* (yield* database).session
       const attempts = yield* running(session, 3)
       yield* beat(session, attempts, { 1: { step: 1 }, 2: { step: 2 } })
-      yield* Effect.forEach(attempts, (attempt, i) => complete(session, attempt, { progress: i === 0 ? null : { final: i } }))
-      expect(column(yield* session.rows("select progress from awa.attempts order by batch_index"), "progress")).toEqual([
-        { step: 1 },
-        { final: 1 },
-        { final: 2 }
-      ])
+      yield* Effect.forEach(attempts, (attempt, i) =>
+        complete(session, attempt, { progress: i === 0 ? null : { final: i } })
+      )
+      expect(column(yield* session.rows("select progress from awa.attempts order by batch_index"), "progress")).toEqual(
+        [{ step: 1 }, { final: 1 }, { final: 2 }]
+      )
       expect(yield* session.value("select count(*) from awa.attempt_state")).toBe(0n)
     })
   )
@@ -233,7 +243,12 @@ describe("evidence that is not there", () => {
       yield* close(session, [attempt])
       for (const reused of [false, true]) {
         yield* recycle(session)
-        if (reused) for (let n = 0; n < 3; n++) yield* Effect.andThen(Effect.flatMap(running(session), (a) => close(session, a)), recycle(session))
+        if (reused)
+          for (let n = 0; n < 3; n++)
+            yield* Effect.andThen(
+              Effect.flatMap(running(session), (a) => close(session, a)),
+              recycle(session)
+            )
         for (const isolation of isolations) {
           yield* begin(session, isolation)
           const error = yield* fault(complete(session, attempt), isolation === "read committed" ? "WA001" : "40001")
@@ -307,12 +322,34 @@ describe("two callers of complete_job for one attempt", () => {
             expect(answer._tag === "Left" ? answer.left.code : "completed").toBe(lost)
           }
           expect(yield* booked(session)).toEqual([attempt.job_id])
-          expect(yield* session.value("select count(*) from awa.closures where batch_id = $1", [attempt.batch_id])).toBe(1n)
+          expect(
+            yield* session.value("select count(*) from awa.closures where batch_id = $1", [attempt.batch_id])
+          ).toBe(1n)
         }
       })
     )
   }
 })
+
+// F-79: SERIALIZABLE callers of one batch have nothing to do with each other
+it.scopedLive("neighbours of one claim complete in overlapping SERIALIZABLE transactions", () =>
+  Effect.gen(function* () {
+    const db = yield* database
+    const [session, ...callers] = [yield* db.session, yield* db.session, yield* db.session, yield* db.session]
+    const attempts = yield* running(session, 3)
+    yield* beat(session, attempts)
+    for (const caller of callers) yield* begin(caller, "serializable")
+    for (const [i, caller] of callers.entries()) {
+      const [attempt] = attempts.slice(i)
+      if (attempt === undefined) throw new Error("three attempts")
+      yield* enqueue(caller, 1)
+      yield* book(caller, attempt)
+      yield* complete(caller, attempt)
+    }
+    for (const caller of callers) expect(yield* caller.command("commit")).toBe("COMMIT")
+    expect(yield* booked(session)).toHaveLength(3)
+  })
+)
 
 // C-34: meta holds the installation id with system identifier and database oid
 it.scopedLive("a token from a copied database is refused there, before and after the copy is adopted", () =>
@@ -322,7 +359,10 @@ it.scopedLive("a token from a copied database is refused there, before and after
     const before = yield* Effect.scoped(
       Effect.gen(function* () {
         const session = yield* db.session
-        return { attempts: yield* running(session, 2), fingerprint: yield* session.value("select fingerprint from awa.meta") }
+        return {
+          attempts: yield* running(session, 2),
+          fingerprint: yield* session.value("select fingerprint from awa.meta")
+        }
       })
     )
     const [attempt, other] = before.attempts

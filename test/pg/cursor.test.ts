@@ -170,7 +170,9 @@ it.scopedLive("a claim over several lanes that then enqueues loses nothing", () 
          execute function pause_after_lane_1()`
     )
     yield* Effect.addFinalizer(() =>
-      Effect.ignore(observer.script("rollback; drop trigger pause on awa.claim_batches_0; drop function pause_after_lane_1()"))
+      Effect.ignore(
+        observer.script("rollback; drop trigger pause on awa.claim_batches_0; drop function pause_after_lane_1()")
+      )
     )
     yield* enqueue(other, 1, { opts: { priority: 1 } })
     yield* begin(observer)
@@ -210,10 +212,38 @@ describe("the order of a lane", () => {
       const session = yield* (yield* database).session
       const ids = yield* enqueue(session, 200)
       expect(ids).toEqual([...ids].sort((a, b) => Number(a - b)))
-      expect([...(yield* claimIds(session, { limit: 150 })), ...(yield* claimIds(session, { limit: 150 }))]).toEqual(ids)
+      expect([...(yield* claimIds(session, { limit: 150 })), ...(yield* claimIds(session, { limit: 150 }))]).toEqual(
+        ids
+      )
     })
   )
 })
+
+// The reading jumps from one transaction in progress to the next; the limit may end it between any two.
+it.scopedLive("a lane between many open transactions is read in order, whatever the limit", () =>
+  Effect.gen(function* () {
+    const db = yield* database
+    const session = yield* db.session
+    const open: Array<Session> = []
+    const ahead: Array<bigint> = []
+    const behind: Array<bigint> = []
+    for (let n = 0; n < 8; n++) {
+      const late = yield* db.session
+      open.push(late)
+      yield* begin(late)
+      behind.push(...(yield* enqueue(late, 2)))
+      ahead.push(...(yield* enqueue(session, 3)))
+    }
+    const taken: Array<bigint> = []
+    for (const limit of [1, 4, 2, 7, 3, 20]) taken.push(...(yield* claimIds(session, { limit })))
+    expect(taken).toEqual(ahead)
+    for (const late of open) yield* late.script("commit")
+    const late: Array<bigint> = []
+    for (const limit of [3, 1, 5, 20]) late.push(...(yield* claimIds(session, { limit })))
+    expect(late).toEqual(behind)
+    expect(yield* claimIds(session)).toEqual([])
+  })
+)
 
 // storage.md: with a larger cache the newest row is not the highest id, and a job was claimed twice
 it.scopedLive("claims by several sessions follow one another: the batch ids have no cache", () =>

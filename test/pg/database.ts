@@ -35,7 +35,12 @@ export interface Session {
 // bigint stays exact, and a timestamp stays text: a JavaScript Date would drop the microseconds.
 const types = new pg.TypeOverrides()
 const bigintArray = (text: string): ReadonlyArray<bigint> =>
-  text === "{}" ? [] : text.slice(1, -1).split(",").map((item) => BigInt(item))
+  text === "{}"
+    ? []
+    : text
+        .slice(1, -1)
+        .split(",")
+        .map((item) => BigInt(item))
 for (const int8OrXid8 of [20, 5069]) types.setTypeParser(int8OrXid8, BigInt)
 for (const arrayOid of [1016, 271]) types.setTypeParser(arrayOid, bigintArray)
 for (const timestamp of [1082, 1114, 1184, 1186]) types.setTypeParser(timestamp, String)
@@ -105,7 +110,8 @@ export const installText = ({ edit, ring, schema = "awa" }: InstallOptions): str
   let edited = edit === undefined
   const parts = [...migrations, ...functions].map(({ name, text }) => {
     if (edit === undefined || edit.file !== name) return text
-    if (text.split(edit.from).length !== 2) throw new Error(`the sabotage does not fit ${name} exactly once: ${edit.from}`)
+    if (text.split(edit.from).length !== 2)
+      throw new Error(`the sabotage does not fit ${name} exactly once: ${edit.from}`)
     edited = true
     return text.replace(edit.from, () => edit.to)
   })

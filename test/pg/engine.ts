@@ -65,8 +65,7 @@ export interface ClaimOptions {
 export const claimRows = (session: Session, { limit = 100, queue = "q" }: ClaimOptions = {}) =>
   session.rows("select * from awa.claim($1, $2, 1)", [queue, limit])
 
-export const claim = (session: Session, options?: ClaimOptions) =>
-  Effect.map(claimRows(session, options), attemptsOf)
+export const claim = (session: Session, options?: ClaimOptions) => Effect.map(claimRows(session, options), attemptsOf)
 
 /** The ids of what a claim takes. */
 export const claimIds = (session: Session, options?: ClaimOptions) =>
@@ -127,7 +126,11 @@ export const settle = (session: Session, attempt: Attempt, outcome: string, deta
   ])
 
 /** Beats; the lost ones, by their ordinal and how they ended. */
-export const beat = (session: Session, attempts: ReadonlyArray<Attempt>, progress: Readonly<Record<string, unknown>> = {}) =>
+export const beat = (
+  session: Session,
+  attempts: ReadonlyArray<Attempt>,
+  progress: Readonly<Record<string, unknown>> = {}
+) =>
   session
     .rows("select * from awa.heartbeat($1, $2, $3, $4, $5, $6, $7::text::jsonb) order by ord", [
       ...tokens(attempts),
@@ -168,4 +171,3 @@ export const complete = (session: Session, attempt: Attempt, { progress = null, 
 
 export const begin = (session: Session, isolation = "read committed") =>
   session.script(`begin isolation level ${isolation}`)
-

@@ -47,18 +47,24 @@ describe("insert_jobs", () => {
           (priority) => [job({ opts: { priority } }), "priority: expected an integer from 1 to 4"] as const
         ),
         ...[0, -1, 32_768, 1e9, 2.5, "many"].map(
-          (max_attempts) => [job({ opts: { max_attempts } }), "max_attempts: expected an integer from 1 to 32767"] as const
+          (max_attempts) =>
+            [job({ opts: { max_attempts } }), "max_attempts: expected an integer from 1 to 32767"] as const
         ),
         ...[-1, 0.5, 1e15, "soon"].map(
-          (delay_ms) => [job({ opts: { delay_ms } }), "delay_ms: expected a whole number of milliseconds, not negative"] as const
+          (delay_ms) =>
+            [job({ opts: { delay_ms } }), "delay_ms: expected a whole number of milliseconds, not negative"] as const
         ),
         [job({ opts: { delay_ms: 1, run_at: "2030-01-01T00:00:00Z" } }), "run_at: not together with delay_ms"],
         ...["tomorrow", "infinity", "2030-01-01", "2030-01-01T00:00:00", "2030-01-01 00:00:00Z", 5].map(
           (run_at) => [job({ opts: { run_at } }), "run_at: expected an ISO 8601 time with its zone"] as const
         ),
-        ...["2025-02-30T00:00:00Z", "2025-13-01T00:00:00Z", "2025-01-01T25:00:00Z", "999999-01-01T00:00:00Z", "2025-01-01T00:00:00+99:99"].map(
-          (run_at) => [job({ opts: { run_at } }), "run_at: there is no such time"] as const
-        ),
+        ...[
+          "2025-02-30T00:00:00Z",
+          "2025-13-01T00:00:00Z",
+          "2025-01-01T25:00:00Z",
+          "999999-01-01T00:00:00Z",
+          "2025-01-01T00:00:00+99:99"
+        ].map((run_at) => [job({ opts: { run_at } }), "run_at: there is no such time"] as const),
         [job({ opts: { notify: "no" } }), "notify: expected a boolean"]
       ]
       for (const [wrong, rule] of cases) {
@@ -99,11 +105,19 @@ describe("insert_jobs", () => {
       const withoutOpts = jobs.map((one, i) => (i === 3 ? { kind: one.kind, queue: one.queue, args: one.args } : one))
       const ids = yield* insertJobs(session, withoutOpts)
       expect(ids).toEqual(jobs.map((_, i) => (ids[0] ?? 0n) + BigInt(i)))
-      expect(column(yield* session.rows("select job_id from awa.deferred_jobs order by 1"), "job_id")).toEqual([ids[6], ids[8]])
+      expect(column(yield* session.rows("select job_id from awa.deferred_jobs order by 1"), "job_id")).toEqual([
+        ids[6],
+        ids[8]
+      ])
       expect(yield* insertJobs(session, [])).toEqual([])
-      expect(yield* session.value("select run_at from awa.deferred_jobs where job_id = $1", [ids[8]])).toContain("10000-01-01")
+      expect(yield* session.value("select run_at from awa.deferred_jobs where job_id = $1", [ids[8]])).toContain(
+        "10000-01-01"
+      )
       expect(
-        yield* session.rows("select priority, max_attempts, attempt, run_lease from awa.ready_entries where job_id = $1", [ids[1]])
+        yield* session.rows(
+          "select priority, max_attempts, attempt, run_lease from awa.ready_entries where job_id = $1",
+          [ids[1]]
+        )
       ).toEqual([{ priority: 2, max_attempts: 25, attempt: 0, run_lease: 0n }])
     })
   )
@@ -112,7 +126,20 @@ describe("insert_jobs", () => {
   it.scopedLive("takes names as they are", () =>
     Effect.gen(function* () {
       const session = yield* (yield* database).session
-      const names = ["a/b", "Ω", "a b", "x".repeat(63), `"quoted"`, "it's", "a\\b", "%", "\u00e9", "e\u0301", "null", "😀"]
+      const names = [
+        "a/b",
+        "Ω",
+        "a b",
+        "x".repeat(63),
+        `"quoted"`,
+        "it's",
+        "a\\b",
+        "%",
+        "\u00e9",
+        "e\u0301",
+        "null",
+        "😀"
+      ]
       for (const name of names) {
         const id = yield* insertJob(session, {}, name, name)
         const attempt = only(yield* claim(session, { queue: name }))
@@ -126,7 +153,11 @@ describe("insert_jobs", () => {
     Effect.gen(function* () {
       const db = yield* database
       const [writer, listener] = [yield* db.session, yield* db.session]
-      const channel = String(yield* writer.value("select substring(prosrc from 'awa_[0-9a-f]{16}') from pg_proc where proname = 'insert_jobs'"))
+      const channel = String(
+        yield* writer.value(
+          "select substring(prosrc from 'awa_[0-9a-f]{16}') from pg_proc where proname = 'insert_jobs'"
+        )
+      )
       yield* listener.script(`listen ${channel}`)
       const heard = Effect.andThen(listener.value("select 1"), listener.notifications)
       yield* begin(writer)
@@ -137,7 +168,10 @@ describe("insert_jobs", () => {
       expect(yield* heard).toEqual([])
       yield* writer.script("commit")
       expect([...(yield* heard)].sort()).toEqual(["one", "two"])
-      yield* insertJobs(writer, Array.from({ length: 2000 }, (_, i) => job({ queue: `queue ${i} ${"x".repeat(200)}` })))
+      yield* insertJobs(
+        writer,
+        Array.from({ length: 2000 }, (_, i) => job({ queue: `queue ${i} ${"x".repeat(200)}` }))
+      )
       expect(yield* heard).toHaveLength(2000)
     })
   )
@@ -178,7 +212,9 @@ describe("insert_job", () => {
     Effect.gen(function* () {
       const session = yield* (yield* database).session
       const id = yield* session.value("select awa.insert_job('k', '[1]')")
-      const named = yield* session.value("select awa.insert_job(args => '2', kind => 'k', opts => null, queue => 'default')")
+      const named = yield* session.value(
+        "select awa.insert_job(args => '2', kind => 'k', opts => null, queue => 'default')"
+      )
       const attempts = yield* claim(session, { queue: "default" })
       expect(attempts.map((a) => [a.job_id, a.args])).toEqual([
         [id, [1]],

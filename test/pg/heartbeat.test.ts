@@ -8,9 +8,12 @@ const database = fileDatabase()
 const running = (session: Session, n: number) => Effect.flatMap(enqueue(session, n), () => claim(session, { limit: n }))
 
 const beats = (session: Session) =>
-  session.rows("select job_id, heartbeat_at > clock_timestamp() - interval '1 s' as now, progress from awa.attempt_state order by 1")
+  session.rows(
+    "select job_id, heartbeat_at > clock_timestamp() - interval '1 s' as now, progress from awa.attempt_state order by 1"
+  )
 
-const age = (session: Session) => session.script("update awa.attempt_state set heartbeat_at = heartbeat_at - interval '1 min'")
+const age = (session: Session) =>
+  session.script("update awa.attempt_state set heartbeat_at = heartbeat_at - interval '1 min'")
 
 describe("a beat", () => {
   // C-02
@@ -22,12 +25,21 @@ describe("a beat", () => {
       if (!a || !b || !c || !d || !e) throw new Error("five attempts")
       yield* close(session, [a])
       yield* close(session, [d], { outcome: "retried", detail: { delay_ms: 60_000 } })
-      const asked = [a, b, { ...c, receipt_id: c.receipt_id + 9n }, d, e, { ...e, run_lease: 7n }]
+      const asked = [
+        a,
+        b,
+        { ...c, receipt_id: c.receipt_id + 9n },
+        d,
+        e,
+        { ...e, run_lease: 7n },
+        { ...e, claim_slot: e.claim_slot | 255 }
+      ]
       expect(yield* beat(session, asked, { 1: "x", 2: { step: 1 }, 3: "forged" })).toEqual([
         [1, "completed"],
         [3, null],
         [4, "retried"],
-        [6, null]
+        [6, null],
+        [7, null]
       ])
       expect(yield* beats(session)).toEqual([
         { job_id: b.job_id, now: true, progress: { step: 1 } },
@@ -71,23 +83,25 @@ describe("a beat", () => {
     })
   )
 
-  it.scopedLive("while a first finalization is in flight does not wait either, and leaves nothing that is not swept", () =>
-    Effect.gen(function* () {
-      const db = yield* database
-      const [hung, session] = [yield* db.session, yield* db.session]
-      const attempts = yield* running(session, 2)
-      yield* begin(hung)
-      for (const attempt of attempts) yield* complete(hung, attempt)
-      yield* session.script("set lock_timeout = '1ms'")
-      expect(yield* beat(session, attempts)).toEqual([])
-      yield* hung.script("commit")
-      expect(yield* beat(session, attempts)).toEqual([
-        [1, "completed"],
-        [2, "completed"]
-      ])
-      expect(yield* session.value("select awa.sweep('1 day')")).toBe(2)
-      expect(yield* beats(session)).toEqual([])
-    })
+  it.scopedLive(
+    "while a first finalization is in flight does not wait either, and leaves nothing that is not swept",
+    () =>
+      Effect.gen(function* () {
+        const db = yield* database
+        const [hung, session] = [yield* db.session, yield* db.session]
+        const attempts = yield* running(session, 2)
+        yield* begin(hung)
+        for (const attempt of attempts) yield* complete(hung, attempt)
+        yield* session.script("set lock_timeout = '1ms'")
+        expect(yield* beat(session, attempts)).toEqual([])
+        yield* hung.script("commit")
+        expect(yield* beat(session, attempts)).toEqual([
+          [1, "completed"],
+          [2, "completed"]
+        ])
+        expect(yield* session.value("select awa.sweep('1 day')")).toBe(2)
+        expect(yield* beats(session)).toEqual([])
+      })
   )
 
   it.scopedLive("spans segments", () =>
@@ -113,7 +127,9 @@ describe("a beat", () => {
       yield* close(session, old, { outcome: "released", hasState: true })
       const now = yield* claim(session)
       expect(yield* beat(session, [...old, ...now], { 1: "late", 2: "new" })).toEqual([[1, "released"]])
-      expect(yield* session.rows("select run_lease, progress from awa.attempt_state")).toEqual([{ run_lease: 2n, progress: "new" }])
+      expect(yield* session.rows("select run_lease, progress from awa.attempt_state")).toEqual([
+        { run_lease: 2n, progress: "new" }
+      ])
     })
   )
 })

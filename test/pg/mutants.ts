@@ -53,7 +53,9 @@ const work = async (): Promise<void> => {
     const [number, sabotage] = next
     const status = await run(sabotage, number)
     if (status !== "failed") survivors.push(sabotage.name)
-    process.stdout.write(`${status === "failed" ? "noticed " : "SURVIVED"} ${sabotage.name}${status === "failed" ? "" : ` (${status})`}\n`)
+    process.stdout.write(
+      `${status === "failed" ? "noticed " : "SURVIVED"} ${sabotage.name}${status === "failed" ? "" : ` (${status})`}\n`
+    )
   }
 }
 await Promise.all([work(), work()])

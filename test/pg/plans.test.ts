@@ -6,7 +6,19 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import type { Session } from "./database.js"
-import { type Attempt, beat, claim, close, complete, drain, enqueue, evidence, fileDatabase, only, rotate } from "./support.js"
+import {
+  type Attempt,
+  beat,
+  claim,
+  close,
+  complete,
+  drain,
+  enqueue,
+  evidence,
+  fileDatabase,
+  only,
+  rotate
+} from "./support.js"
 
 const database = fileDatabase()
 
@@ -40,7 +52,9 @@ const Node: Schema.Schema<Node> = Schema.Struct({
   Plans: Schema.optional(Schema.Array(Schema.suspend(() => Node)))
 })
 
-const decodePlan = Schema.decodeUnknownSync(Schema.parseJson(Schema.Struct({ "Query Text": Schema.String, Plan: Node })))
+const decodePlan = Schema.decodeUnknownSync(
+  Schema.parseJson(Schema.Struct({ "Query Text": Schema.String, Plan: Node }))
+)
 
 const nodesOf = (node: Node): ReadonlyArray<Node> => [node, ...(node.Plans ?? []).flatMap(nodesOf)]
 
@@ -164,7 +178,11 @@ describe("plans that were made for an empty segment", () => {
           yield* note("complete", 1, complete(session, only(part(0, 1))))
           yield* note("close 200 completed", 200, close(session, part(1, 201), { hasState: true }))
           yield* note("close 200 again", 200, close(session, part(1, 201), { hasState: true }))
-          yield* note("close 100 retried", 100, close(session, part(201, 301), { hasState: true, outcome: "retried", detail: { delay_ms: 1 } }))
+          yield* note(
+            "close 100 retried",
+            100,
+            close(session, part(201, 301), { hasState: true, outcome: "retried", detail: { delay_ms: 1 } })
+          )
           yield* note("close 50 released", 50, close(session, part(301, 351), { hasState: true, outcome: "released" }))
           yield* note("close 20 failed", 20, close(session, part(351, 371), { hasState: true, outcome: "failed" }))
           yield* Effect.sleep("5 millis")

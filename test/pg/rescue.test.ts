@@ -26,8 +26,10 @@ const rescue = (session: Session, staleness = "1 min", limit = 100) =>
 /** As if the claims, and the beats, had been made that much earlier. */
 const age = (session: Session, by: string) =>
   session.script(
-    Array.from({ length: 4 }, (_, n) => `update awa.claim_batches_${n} set claimed_at = claimed_at - interval '${by}';`).join("\n") +
-      `update awa.attempt_state set heartbeat_at = heartbeat_at - interval '${by}'`
+    Array.from(
+      { length: 4 },
+      (_, n) => `update awa.claim_batches_${n} set claimed_at = claimed_at - interval '${by}';`
+    ).join("\n") + `update awa.attempt_state set heartbeat_at = heartbeat_at - interval '${by}'`
   )
 
 const running = (session: Session, n: number, opts: Record<string, unknown> = {}) =>
@@ -74,7 +76,9 @@ describe("rescue", () => {
         expect(yield* rescue(session)).toBe(1)
       }
       expect(
-        yield* session.rows("select state, attempt, run_lease, jsonb_path_query_array(errors, '$[*].error.name') as errors from awa.terminal_jobs")
+        yield* session.rows(
+          "select state, attempt, run_lease, jsonb_path_query_array(errors, '$[*].error.name') as errors from awa.terminal_jobs"
+        )
       ).toEqual([{ state: "failed", attempt: 2, run_lease: 2n, errors: ["AttemptAbandoned", "AttemptAbandoned"] }])
       expect(yield* session.value("select count(*) from awa.deferred_jobs")).toBe(0n)
       expect(yield* claimIds(session)).toEqual([])
@@ -108,11 +112,9 @@ describe("rescue", () => {
       expect(yield* beat(session, attempts.slice(1, 2))).toEqual([])
       yield* age(session, "50 s")
       expect(yield* rescue(session)).toBe(1)
-      expect(column(yield* session.rows("select outcome::text from awa.attempts order by job_id, run_lease"), "outcome")).toEqual([
-        "completed",
-        null,
-        "rescued"
-      ])
+      expect(
+        column(yield* session.rows("select outcome::text from awa.attempts order by job_id, run_lease"), "outcome")
+      ).toEqual(["completed", null, "rescued"])
     })
   )
 
@@ -170,7 +172,11 @@ describe("rescue", () => {
         yield* rotate(session)
       }
       yield* age(session, "2 min")
-      const counts = [yield* rescue(session, "1 min", 5), yield* rescue(session, "1 min", 5), yield* rescue(session, "1 min", 5)]
+      const counts = [
+        yield* rescue(session, "1 min", 5),
+        yield* rescue(session, "1 min", 5),
+        yield* rescue(session, "1 min", 5)
+      ]
       expect(counts).toEqual([5, 5, 2])
       expect(yield* rescue(session, "1 min", 5)).toBe(0)
       expect(yield* session.value("select count(*) from awa.closures where outcome = 'rescued'")).toBe(12n)
@@ -248,6 +254,25 @@ describe("rescue's mark", () => {
   )
 })
 
+// A worker that dies with thousands of attempts: each call does its share, and none walks all of them.
+it.scopedLive("rescue after a mass crash takes everybody, in order, a limited share at a time", () =>
+  Effect.gen(function* () {
+    const session = yield* (yield* database).session
+    yield* enqueue(session, 5000)
+    for (let n = 0; n < 10; n++) yield* claim(session, { limit: 500 })
+    yield* close(session, yield* running(session, 10))
+    yield* age(session, "2 min")
+    expect([yield* rescue(session, "1 min", 600), yield* mark(session)]).toEqual([600, 1n])
+    expect(yield* session.value("select max(batch_id) from awa.closures where outcome = 'rescued'")).toBe(2n)
+    expect(yield* explainBuffers(session, "select awa.rescue_stale('1 min', 1)")).toBeLessThan(1200 * 8)
+    expect(yield* mark(session)).toBe(1n)
+    let rescued = 601
+    for (let n = 0; n < 20 && rescued < 5000; n++) rescued += Number(yield* rescue(session, "1 min", 900))
+    expect([rescued, yield* rescue(session), yield* mark(session)]).toEqual([5000, 0, 11n])
+    expect(yield* session.value("select count(*) from awa.attempts where outcome is null")).toBe(0n)
+  })
+)
+
 describe("promote_due", () => {
   const promote = (session: Session, limit = 100) =>
     Effect.map(session.rows("select promoted, next_due_ms from awa.promote_due($1)", [limit]), only)
@@ -270,7 +295,10 @@ describe("promote_due", () => {
       expect(Number(last["next_due_ms"])).toBeGreaterThan(3_500_000)
       expect(Number(last["next_due_ms"])).toBeLessThanOrEqual(3_600_000)
       expect(yield* claimIds(session)).toEqual([b, c, a])
-      expect(column(yield* session.rows("select job_id from awa.deferred_jobs order by 1"), "job_id")).toEqual([d, ids[4]])
+      expect(column(yield* session.rows("select job_id from awa.deferred_jobs order by 1"), "job_id")).toEqual([
+        d,
+        ids[4]
+      ])
     })
   )
 

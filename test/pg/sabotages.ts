@@ -10,7 +10,13 @@ export interface Sabotage extends Edit {
   readonly test: string
 }
 
-const of = (name: string, file: string, from: string, to: string, test: string): Sabotage => ({ name, file, from, to, test })
+const of = (name: string, file: string, from: string, to: string, test: string): Sabotage => ({
+  name,
+  file,
+  from,
+  to,
+  test
+})
 
 export const sabotages: ReadonlyArray<Sabotage> = [
   of(
@@ -65,23 +71,30 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "do not move the cursor",
     "020_claim.sql",
-    "        v_cur_seq := f_s[cardinality(f_s)];\n",
+    "      v_cur_seq := f_s[cardinality(f_s)];\n",
     "",
     "test/pg/cursor.test.ts > the order of a lane > inside one call is the order of its jobs"
   ),
   of(
     "order a lane by seq",
     "020_claim.sql",
-    "order by r.xid, r.seq limit p_limit - v_have) e;",
-    "order by r.seq limit p_limit - v_have) e;",
+    "order by e.xid, e.seq limit p_limit - v_have) r",
+    "order by e.seq limit p_limit - v_have) r",
     "test/pg/cursor.test.ts > the order of a lane > is that of the transactions, whatever numbers their sessions had cached"
   ),
   of(
     "walk uncommitted entries",
     "020_claim.sql",
-    "select s.x from (select pg_snapshot_xip(v_snapshot) as x union all select pg_snapshot_xmax(v_snapshot)) s",
-    "select s.x from (select pg_snapshot_xmax(v_snapshot) as x) s",
+    "from (select pg_snapshot_xip(v_snapshot) as x union all select pg_snapshot_xmax(v_snapshot)) s",
+    "from (select pg_snapshot_xmax(v_snapshot) as x) s",
     "test/pg/cursor.test.ts > uncommitted entries cost an empty poll a probe, and hide nothing that stands behind them"
+  ),
+  of(
+    "read the ranges backwards",
+    "020_claim.sql",
+    "        window in_order as (order by s.x)\n        offset 0) g",
+    "        window in_order as (order by s.x)\n        order by s.x desc offset 0) g",
+    "test/pg/cursor.test.ts > a lane between many open transactions is read in order, whatever the limit"
   ),
   of(
     "cache batch ids",
@@ -404,6 +417,13 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "  done_to := least(done_to, v_first - 1);\n",
     "",
     "test/pg/rescue.test.ts > rescue's mark > stays before what could not be decided yet"
+  ),
+  of(
+    "look at fewer attempts than are rescued",
+    "070_maintenance.sql",
+    "    limit p_limit + 1000\n",
+    "    limit p_limit\n",
+    "test/pg/rescue.test.ts > rescue after a mass crash takes everybody, in order, a limited share at a time"
   ),
   of(
     "never go back with the mark",

@@ -106,7 +106,9 @@ describe("rotation", () => {
       yield* rotate(session)
       yield* rotate(session)
       expect(yield* session.value("select log_cnt from awa.segment_cursor")).toBe(0n)
-      expect(yield* session.value("select seqcache from pg_sequence where seqrelid = 'awa.segment_cursor'::regclass")).toBe(1n)
+      expect(
+        yield* session.value("select seqcache from pg_sequence where seqrelid = 'awa.segment_cursor'::regclass")
+      ).toBe(1n)
     })
   )
 
@@ -184,25 +186,27 @@ describe("a sealed segment", () => {
     })
   )
 
-  it.scopedLive("is not drained while an entry is unclaimed, ahead of a cursor, behind it, or in a lane without one", () =>
-    Effect.gen(function* () {
-      const db = yield* database
-      const [late, session] = [yield* db.session, yield* db.session]
-      yield* begin(late)
-      const behind = yield* enqueue(late, 2)
-      const ahead = yield* enqueue(session, 2)
-      const lane = yield* enqueue(session, 1, { queue: "z", opts: { priority: 4 } })
-      expect(yield* claimIds(session, { limit: 1 })).toEqual(ahead.slice(0, 1))
-      yield* late.script("commit")
-      yield* rotate(session)
-      expect(yield* drain(session)).toBe(0)
-      expect(yield* claimIds(session, { limit: 1 })).toEqual(behind.slice(0, 1))
-      expect(yield* drain(session)).toBe(0)
-      expect(yield* claimIds(session, { limit: 2 })).toEqual([behind[1], ahead[1]])
-      expect(yield* drain(session)).toBe(0)
-      expect(yield* claimIds(session, { queue: "z" })).toEqual(lane)
-      expect(yield* drain(session)).toBe(1)
-    })
+  it.scopedLive(
+    "is not drained while an entry is unclaimed, ahead of a cursor, behind it, or in a lane without one",
+    () =>
+      Effect.gen(function* () {
+        const db = yield* database
+        const [late, session] = [yield* db.session, yield* db.session]
+        yield* begin(late)
+        const behind = yield* enqueue(late, 2)
+        const ahead = yield* enqueue(session, 2)
+        const lane = yield* enqueue(session, 1, { queue: "z", opts: { priority: 4 } })
+        expect(yield* claimIds(session, { limit: 1 })).toEqual(ahead.slice(0, 1))
+        yield* late.script("commit")
+        yield* rotate(session)
+        expect(yield* drain(session)).toBe(0)
+        expect(yield* claimIds(session, { limit: 1 })).toEqual(behind.slice(0, 1))
+        expect(yield* drain(session)).toBe(0)
+        expect(yield* claimIds(session, { limit: 2 })).toEqual([behind[1], ahead[1]])
+        expect(yield* drain(session)).toBe(0)
+        expect(yield* claimIds(session, { queue: "z" })).toEqual(lane)
+        expect(yield* drain(session)).toBe(1)
+      })
   )
 
   it.scopedLive("whose last entries are only behind the cursor is not drained", () =>

@@ -9,7 +9,9 @@ const database = fileDatabase()
 
 const roundTrip = (owner: Session, caller: Session) =>
   Effect.gen(function* () {
-    const id = yield* caller.value("select awa.insert_job('k', '{\"a\": \"\\\\\"}', 'q', '{\"delay_ms\": 0, \"run_at\": null}')")
+    const id = yield* caller.value(
+      "select awa.insert_job('k', '{\"a\": \"\\\\\"}', 'q', '{\"delay_ms\": 0, \"run_at\": null}')"
+    )
     const attempt = only(yield* claim(owner))
     expect(attempt.job_id).toBe(id)
     const receipt = yield* complete(caller, attempt, { progress: { back: "\\" } })
@@ -40,8 +42,19 @@ for (const settings of [
   ["standard_conforming_strings = off", "escape_string_warning = off", "backslash_quote = on"],
   ["default_transaction_isolation = 'serializable'"],
   ["default_transaction_isolation = 'repeatable read'", "default_transaction_deferrable = on"],
-  ["plan_cache_mode = force_custom_plan", "enable_indexscan = off", "enable_nestloop = off", "jit = on", "jit_above_cost = 0"],
-  ["datestyle = 'SQL, DMY'", "intervalstyle = 'sql_standard'", "timezone = 'Pacific/Kiritimati'", "bytea_output = 'escape'"],
+  [
+    "plan_cache_mode = force_custom_plan",
+    "enable_indexscan = off",
+    "enable_nestloop = off",
+    "jit = on",
+    "jit_above_cost = 0"
+  ],
+  [
+    "datestyle = 'SQL, DMY'",
+    "intervalstyle = 'sql_standard'",
+    "timezone = 'Pacific/Kiritimati'",
+    "bytea_output = 'escape'"
+  ],
   ["row_security = off", "check_function_bodies = off", "extra_float_digits = 0", "client_min_messages = error"]
 ]) {
   it.scopedLive(`a role with ${settings.join(", ")} enqueues and completes`, () =>
@@ -88,16 +101,17 @@ it.scopedLive("ids beyond 2^31 and 2^53 are exact through every call", () =>
       expect(attempts.map((a) => [a.job_id, a.batch_id])).toEqual(ids.map((id) => [id, start]))
       const [a, b, c, d] = attempts
       if (!a || !b || !c || !d) throw new Error("four attempts")
-      expect(yield* close(session, [a, b], { outcome: ["completed", "retried"], closer: 1, detail: { delay_ms: 60_000 } })).toEqual([
-        "closed",
-        "closed"
-      ])
+      expect(
+        yield* close(session, [a, b], { outcome: ["completed", "retried"], closer: 1, detail: { delay_ms: 60_000 } })
+      ).toEqual(["closed", "closed"])
       expect((yield* complete(session, c))["job_id"]).toBe(c.job_id)
       yield* session.script("update awa.claim_batches_0 set claimed_at = claimed_at - interval '1 hour'")
       expect(yield* session.value("select awa.rescue_stale('1 min', 10)")).toBe(1)
       expect(yield* claimIds(session)).toEqual([d.job_id])
       yield* session.script("delete from awa.deferred_jobs")
-      yield* session.script("truncate awa.ready_entries_0, awa.claim_batches_0, awa.closures_0; update awa.segments set rescued_to = 0")
+      yield* session.script(
+        "truncate awa.ready_entries_0, awa.claim_batches_0, awa.closures_0; update awa.segments set rescued_to = 0"
+      )
       expect(yield* session.value("select awa.beat_runtime(null, 'r', 1, '{}')")).toBe(start)
     }
   })
@@ -144,11 +158,15 @@ it.scopedLive("a transaction opened two seconds ago reckons from the clock, not 
     yield* Effect.sleep("2 seconds")
     const [delayed] = yield* enqueue(old, 1, { opts: { delay_ms: 1500 } })
     const receipt = yield* complete(old, attempt)
-    expect(yield* old.value("select clock_timestamp() - $1::timestamptz < interval '1 s'", [receipt["finalized_at"]])).toBe(true)
+    expect(
+      yield* old.value("select clock_timestamp() - $1::timestamptz < interval '1 s'", [receipt["finalized_at"]])
+    ).toBe(true)
     yield* old.script("commit")
     expect(yield* claimIds(session)).toEqual([]) // not due: 1.5 s from now, not from then
     expect(
-      yield* session.rows("select job_id, run_at > clock_timestamp() + interval '500 ms' as waits, run_at - created_at as after from awa.deferred_jobs")
+      yield* session.rows(
+        "select job_id, run_at > clock_timestamp() + interval '500 ms' as waits, run_at - created_at as after from awa.deferred_jobs"
+      )
     ).toEqual([{ job_id: delayed, waits: true, after: "00:00:01.5" }])
     // and a claim in a transaction that was opened long ago is young
     yield* enqueue(session, 1)

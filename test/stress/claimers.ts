@@ -18,7 +18,10 @@ interface Claimer {
 }
 
 const claim = ({ random, session, world }: Claimer): Effect.Effect<ReadonlyArray<Attempt>, PgFault> => {
-  const options = { queue: random.pick(queues), limit: random.chance(0.4) ? random.between(1, 3) : random.between(1, 150) }
+  const options = {
+    queue: random.pick(queues),
+    limit: random.chance(0.4) ? random.between(1, 3) : random.between(1, 150)
+  }
   const taking = Effect.map(Engine.claimRows(session, options), (rows) => {
     if (rows.some((row) => row["lane_busy"] === true)) count(world, "busy lanes")
     return Engine.attemptsOf(rows)
@@ -64,7 +67,13 @@ const finalize = (claimer: Claimer, attempt: Attempt): Effect.Effect<void, PgFau
   Effect.gen(function* () {
     const { caller, killer, random, world } = claimer
     const session = yield* caller.session
-    const end = random.weighted({ commit: 58, rollback: 14, savepoint: 8, "cut before commit": 10, "cut at commit": 10 })
+    const end = random.weighted({
+      commit: 58,
+      rollback: 14,
+      savepoint: 8,
+      "cut before commit": 10,
+      "cut at commit": 10
+    })
     const isolation = random.pick(["read committed", "repeatable read", "serializable"] as const)
     yield* session.script(`begin isolation level ${isolation}`)
     if (end === "savepoint") yield* session.script("savepoint completion")
@@ -122,7 +131,7 @@ const finish = (claimer: Claimer, attempts: ReadonlyArray<Attempt>) =>
     const callers: Array<Attempt> = []
     const dies = random.chance(0.01) // with everything that it claimed
     for (const attempt of attempts) {
-      const how = random.weighted({ ordinary: 960, caller: callers.length < 4 ? 60 : 0, abandoned: 1 })
+      const how = random.weighted({ ordinary: 965, caller: callers.length < 3 ? 40 : 0, abandoned: 1 })
       if (dies || how === "abandoned") {
         count(world, "abandoned")
         abandoned.push([performance.now(), attempt])

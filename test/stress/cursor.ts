@@ -15,7 +15,7 @@ import { account, type Account, completed, expected } from "./account.js"
 import { claimer } from "./claimers.js"
 import { leader } from "./leaders.js"
 import { janitor, producer } from "./producers.js"
-import { auditText, type World } from "./world.js"
+import { auditText, untilStopped, type World } from "./world.js"
 
 export interface StressOptions {
   /** A superuser's url. */
@@ -49,6 +49,7 @@ export const stress = (options: StressOptions): Effect.Effect<StressReport, PgFa
         jobs,
         staleness: "1 s",
         committed: yield* Ref.make(0),
+        backlog: yield* Ref.make(0),
         stopped: yield* Ref.make(false),
         prepared: [],
         counts: new Map()
@@ -57,13 +58,27 @@ export const stress = (options: StressOptions): Effect.Effect<StressReport, PgFa
       const many = <A>(n: number, name: string, actor: (world: World, name: string) => A) =>
         Array.from({ length: n }, (_, i) => actor(world, `${name} ${i}`))
 
+      const watch = yield* connect(url)
+      const watching = untilStopped(
+        world,
+        Effect.flatMap(
+          watch.value(
+            "select (select count(*) from audit.jobs) - (select count(*) from audit.closures where outcome = 'completed')"
+          ),
+          (backlog) => Effect.delay(Ref.set(world.backlog, Number(backlog)), "50 millis")
+        )
+      )
       const settled = Effect.gen(function* () {
         let [seen, since] = [-1, performance.now()]
         while (performance.now() - since < patienceMillis) {
           yield* Effect.sleep("250 millis")
           // Nobody waits for a delay any more.
-          yield* admin.script("update awa.deferred_jobs set run_at = clock_timestamp() where run_at > clock_timestamp()")
-          const prepared = yield* admin.value("select count(*) from pg_prepared_xacts where database = current_database()")
+          yield* admin.script(
+            "update awa.deferred_jobs set run_at = clock_timestamp() where run_at > clock_timestamp()"
+          )
+          const prepared = yield* admin.value(
+            "select count(*) from pg_prepared_xacts where database = current_database()"
+          )
           const done = yield* completed(admin)
           if (prepared === 0n && done >= (yield* expected(admin))) break
           if (done !== seen) [seen, since] = [done, performance.now()]
@@ -77,7 +92,8 @@ export const stress = (options: StressOptions): Effect.Effect<StressReport, PgFa
           Effect.andThen(Effect.all(many(producers, "producer", producer), { concurrency: "unbounded" }), settled),
           ...many(claimers, "claimer", claimer),
           ...many(2, "leader", leader),
-          janitor(world)
+          janitor(world),
+          watching
         ],
         { concurrency: "unbounded", discard: true }
       )

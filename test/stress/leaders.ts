@@ -8,7 +8,7 @@ const step = (world: World, session: Session, name: string, sql: string, values:
     Effect.tap((answer) =>
       Effect.sync(() => {
         if (answer === null) return
-        if (name === "rotate") count(world, `rotate: ${String(answer)}`)
+        if (typeof answer === "string") count(world, `rotate: ${answer}`)
         else if (name === "prune") count(world, "segments pruned")
         else if (typeof answer === "number") count(world, name, answer)
       })
@@ -27,7 +27,8 @@ export const leader = (world: World, name: string) =>
     Effect.gen(function* () {
       const random = makeRandom(world.seed, name)
       const session = yield* Effect.flatMap(line(world), (connection) => connection.session)
-      const call = (label: string, sql: string, values?: ReadonlyArray<unknown>) => step(world, session, label, sql, values)
+      const call = (label: string, sql: string, values?: ReadonlyArray<unknown>) =>
+        step(world, session, label, sql, values)
       yield* untilStopped(
         world,
         Effect.gen(function* () {

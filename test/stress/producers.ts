@@ -1,5 +1,5 @@
 import { Effect, Ref } from "effect"
-import { PgFault, type Session } from "../pg/database.js"
+import type { PgFault, Session } from "../pg/database.js"
 import { makeRandom, type Random } from "./random.js"
 import { count, cut, type Line, line, queues, untilStopped, type World } from "./world.js"
 
@@ -71,7 +71,8 @@ const transaction = (world: World, connection: Line, killer: Session, random: Ra
     // Its id, or its snapshot, is older than what it will enqueue.
     if (random.chance(0.3)) {
       yield* session.script(random.chance(0.5) ? "select pg_current_xact_id()" : "select count(*) from awa.segments")
-      yield* pause(world, random)
+      count(world, "opened long before their first job")
+      yield* Effect.sleep(random.between(0, random.chance(0.4) ? 1500 : 60))
     }
     let made = 0
     for (let n = random.between(1, 3); n > 0; n--) {
@@ -108,6 +109,8 @@ export const producer = (world: World, name: string) =>
       const connection = yield* line(world)
       const killer = yield* Effect.flatMap(line(world), (other) => other.session)
       const round = Effect.gen(function* () {
+        // Claimers that keep up: a segment is drained as soon as it can be, a poll is often empty.
+        while ((yield* Ref.get(world.backlog)) > 400) yield* Effect.sleep("20 millis")
         const session = yield* connection.session
         const made = yield* random.chance(0.4)
           ? enqueue(session, random, { jobs: some(random), notify: random.chance(0.9) })
@@ -119,7 +122,7 @@ export const producer = (world: World, name: string) =>
               )
             )
         yield* Ref.update(world.committed, (n) => n + made)
-        yield* Effect.sleep(random.between(0, random.chance(0.1) ? 150 : 20))
+        yield* Effect.sleep(random.between(0, random.chance(0.1) ? 100 : 10))
       })
       yield* Effect.repeat(round, {
         until: () => Effect.map(Ref.get(world.committed), (committed) => committed >= world.jobs)
@@ -136,7 +139,7 @@ export const janitor = (world: World) =>
       yield* untilStopped(
         world,
         Effect.gen(function* () {
-          yield* Effect.sleep(random.between(5, random.chance(0.1) ? 900 : 120))
+          yield* Effect.sleep(random.between(5, random.chance(0.1) ? 700 : 60))
           const gid = world.prepared.splice(random.between(0, Math.max(0, world.prepared.length - 1)), 1)[0]
           if (gid === undefined) return
           const keep = random.chance(0.75)

@@ -16,7 +16,9 @@ const hashOf = (text: string): number => {
   return hash >>> 0
 }
 
-const entries = <Name extends string>(weights: Readonly<Record<Name, number>>): ReadonlyArray<readonly [Name, number]> => {
+const entries = <Name extends string>(
+  weights: Readonly<Record<Name, number>>
+): ReadonlyArray<readonly [Name, number]> => {
   const all: Array<readonly [Name, number]> = []
   for (const name in weights) all.push([name, weights[name]])
   return all

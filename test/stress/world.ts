@@ -15,6 +15,8 @@ export interface World {
   readonly staleness: string
   /** Producers have committed this many jobs so far. */
   readonly committed: Ref.Ref<number>
+  /** Jobs that are committed and not completed, as of a moment ago. */
+  readonly backlog: Ref.Ref<number>
   readonly stopped: Ref.Ref<boolean>
   /** Transactions that were prepared and wait for their end. */
   readonly prepared: Array<string>
@@ -51,7 +53,10 @@ begin
 end $$;
 ${Array.from(
   { length: ring },
-  (_, n) => `create trigger audit after insert on awa.claim_batches_${n} for each row execute function audit.note_claims();
+  (
+    _,
+    n
+  ) => `create trigger audit after insert on awa.claim_batches_${n} for each row execute function audit.note_claims();
 create trigger audit after insert on awa.closures_${n} referencing new table as closed for each statement
   execute function audit.note_closures();`
 ).join("\n")}`
