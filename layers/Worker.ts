@@ -7,7 +7,8 @@ import type { SqlError } from "@effect/sql/SqlError"
 import type { PgClient } from "@effect/sql-pg/PgClient"
 import type * as Config from "effect/Config"
 import type * as ConfigError from "effect/ConfigError"
-import type * as Duration from "effect/Duration"
+import * as Context from "effect/Context"
+import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import type * as Redacted from "effect/Redacted"
@@ -82,6 +83,16 @@ export type WorkerLayerError =
 export const layer = <const Jobs extends ReadonlyArray<Worker.AnyJob>>(
   options: WorkerLayerOptions<Jobs>
 ): Layer.Layer<Worker.Worker, WorkerLayerError, PgClient | Worker.HandlesOf<Jobs>> => {
+  const staleness = options.maintenance?.staleness ?? "60 seconds"
+  const beat = options.beat ?? "15 seconds"
+  if (Duration.toMillis(staleness) < 2 * Duration.toMillis(beat)) {
+    return Layer.fail(
+      new Worker.WorkerMisconfigured({
+        option: "maintenance.staleness",
+        rule: "at least two beats, or attempts that are alive are taken for abandoned"
+      })
+    )
+  }
   const runtimePool = Layer.unwrapEffect(
     Effect.map(options.database, (url) =>
       RuntimePool.layer({ url, schema: options.schema, maxConnections: options.runtimeConnections })
@@ -104,3 +115,25 @@ export const layer = <const Jobs extends ReadonlyArray<Worker.AnyJob>>(
     Layer.provide(Layer.provideMerge(services, pools))
   )
 }
+
+/**
+ * Runs a worker until it is interrupted, which stops it gracefully, or until a defect of its own made it stop, which is the
+ * failure `WorkerCrashed`. `Layer.launch` would not notice the latter.
+ *
+ * @example
+ * ```ts
+ * import { NodeRuntime } from "@effect/platform-node"
+ * import type { Layer } from "effect"
+ * import type { Worker } from "effect-awa"
+ * import { launch } from "effect-awa/layers/Worker"
+ *
+ * export const start = (main: Layer.Layer<Worker.Worker>) => NodeRuntime.runMain(launch(main))
+ * ```
+ *
+ * @since 0.1.0
+ * @category combinators
+ */
+export const launch = <E, R>(
+  worker: Layer.Layer<Worker.Worker, E, R>
+): Effect.Effect<never, E | Worker.WorkerCrashed, R> =>
+  Effect.scoped(Effect.flatMap(Layer.build(worker), (context) => Context.get(context, Worker.Worker).join))

@@ -12,14 +12,15 @@ import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
+import * as Fiber from "effect/Fiber"
+import * as FiberId from "effect/FiberId"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
-import * as Scope from "effect/Scope"
 import { ApplicationTransaction, type Finalizations } from "./ApplicationTransaction.js"
-import { discard, guarded, lastCommand, within } from "./internal/applicationConnection.js"
+import { acquire, discard, guard, lastCommand, observe, within } from "./internal/applicationConnection.js"
 import { guardedCommit, makeFinalizations } from "./internal/commitGuard.js"
 import { type PoolMismatch, samePrimary, serverVersion } from "./internal/samePrimary.js"
-import { sqlStateOf } from "./internal/sqlState.js"
+import { isFatal, sqlStateOf } from "./internal/sqlState.js"
 import {
   CommitUnknown,
   CompletionMissing,
@@ -113,7 +114,7 @@ const commit = (
       }
       const cause = Cause.squash(exit.cause)
       const state = Option.getOrUndefined(sqlStateOf(cause))
-      if (state === undefined || ambiguous(state)) {
+      if (state === undefined || ambiguous(state) || isFatal(cause)) {
         return Effect.zipRight(discard(connection), Effect.fail(new CommitUnknown({ cause })))
       }
       return Effect.zipRight(
@@ -130,6 +131,40 @@ const commit = (
     }
   )
 
+/** How long an interrupted body may take to end by itself, before its connection is ended under it. */
+const bodyGraceMillis = 250
+
+/**
+ * The body's exit. It runs in a fiber of its own, which is interrupted when the time is over or the caller is; a statement in
+ * it that cannot be interrupted, and whose answer never comes, ends with the connection.
+ */
+const runBody = <A, E>(
+  body: Effect.Effect<A, E>,
+  connection: Connection,
+  restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
+  maximumMillis: number
+): Effect.Effect<{ readonly exit: Exit.Exit<A, E | TransactionTooLong>; readonly clean: boolean }> =>
+  Effect.gen(function* () {
+    const fiber = yield* Effect.fork(restore(body))
+    const waited = yield* Effect.exit(restore(observe(fiber, maximumMillis)))
+    if (Exit.isSuccess(waited) && Option.isSome(waited.value)) {
+      yield* Fiber.inheritAll(fiber)
+      return { exit: waited.value.value, clean: true }
+    }
+    fiber.unsafeInterruptAsFork(FiberId.none)
+    const ended = yield* observe(fiber, bodyGraceMillis)
+    if (Option.isNone(ended)) {
+      yield* discard(connection)
+      yield* Fiber.await(fiber)
+    }
+    return {
+      exit: Exit.isFailure(waited)
+        ? Exit.failCause(waited.cause)
+        : Exit.fail(new TransactionTooLong({ millis: maximumMillis })),
+      clean: Option.isSome(ended)
+    }
+  })
+
 const makeTransaction =
   (client: SqlClient.SqlClient, version: number, maximumMillis: number): ApplicationPool["Type"]["transaction"] =>
   <A, E, R>(body: Effect.Effect<A, E, R>) =>
@@ -138,67 +173,62 @@ const makeTransaction =
         if (Option.isSome(yield* Effect.serviceOption(SqlClient.TransactionConnection))) {
           return yield* new TransactionUnavailable({ reason: "a transaction is open already on this fiber" })
         }
-        const scope = yield* Scope.make()
-        const run = Effect.gen(function* () {
-          const connection = yield* restore(Scope.extend(client.reserve, scope)).pipe(
-            Effect.timeoutFail({
-              duration: maximumMillis,
-              onTimeout: () => new TransactionUnavailable({ reason: "the application pool gave no connection in time" })
-            }),
-            Effect.catchTag(
-              "SqlError",
-              (cause: SqlError) => new TransactionUnavailable({ reason: "no connection", cause })
-            )
-          )
-          const began = yield* within(connection.executeRaw(beginText(version, maximumMillis), []), maximumMillis)
-          if (Option.isNone(began) || Exit.isFailure(began.value)) {
-            yield* discard(connection)
-            return yield* new TransactionUnavailable({
-              reason: "BEGIN failed",
-              cause: Option.isSome(began) && Exit.isFailure(began.value) ? Cause.squash(began.value.cause) : undefined
-            })
-          }
-          let open = true
-          const own = guarded(connection, () => open)
-          const finalizations = makeFinalizations()
-          const context = Context.make(ApplicationTransaction, { client, connection: own, finalizations }).pipe(
-            Context.add(SqlClient.SqlClient, client),
-            Context.add(SqlClient.TransactionConnection, [own, 0])
-          )
-          const exit = yield* restore(Effect.provide(body, context)).pipe(
-            Effect.timeoutFail({
-              duration: maximumMillis,
-              onTimeout: () => new TransactionTooLong({ millis: maximumMillis })
-            }),
-            Effect.exit
-          )
-          open = false
-          if (Exit.isFailure(exit)) {
-            yield* rollback(connection)
-            // the driver cancels an interrupted statement by its backend's pid, perhaps only later: nobody else may have it
-            if (Cause.isInterrupted(exit.cause) || isTooLong(exit.cause)) yield* discard(connection)
-            return yield* exit
-          }
-          if (finalizations.failed()) {
-            yield* rollback(connection)
-            return yield* new CompletionMissing({
-              sqlState: "WA007",
-              reason: "a completion in it failed and the failure was swallowed"
-            })
-          }
-          yield* commit(connection, finalizations, maximumMillis)
-          return exit.value
-        })
-        const exit = yield* Effect.exit(run)
-        yield* Scope.close(scope, exit)
-        return yield* exit
+        const acquired = yield* Effect.catchTag(
+          acquire(client.reserve, restore, maximumMillis),
+          "SqlError",
+          (cause: SqlError) => new TransactionUnavailable({ reason: "no connection", cause })
+        )
+        if (Option.isNone(acquired)) {
+          return yield* new TransactionUnavailable({ reason: "the application pool gave no connection in time" })
+        }
+        const { connection, release } = acquired.value
+        return yield* Effect.ensuring(inTransaction(body, client, connection, restore, version, maximumMillis), release)
       })
     )
 
-const isTooLong = (cause: Cause.Cause<unknown>): boolean =>
-  Option.match(Cause.failureOption(cause), {
-    onNone: () => false,
-    onSome: (error) => error instanceof TransactionTooLong
+const inTransaction = <A, E, R>(
+  body: Effect.Effect<A, E, R>,
+  client: SqlClient.SqlClient,
+  connection: Connection,
+  restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
+  version: number,
+  maximumMillis: number
+): Effect.Effect<A, E | TransactionError, Exclude<R, InTransaction>> =>
+  Effect.gen(function* () {
+    const began = yield* within(connection.executeRaw(beginText(version, maximumMillis), []), maximumMillis)
+    if (Option.isNone(began) || Exit.isFailure(began.value)) {
+      yield* discard(connection)
+      return yield* new TransactionUnavailable({
+        reason: "BEGIN failed",
+        cause: Option.isSome(began) && Exit.isFailure(began.value) ? Cause.squash(began.value.cause) : undefined
+      })
+    }
+    const own = guard(connection)
+    const finalizations = makeFinalizations()
+    const context = Context.make(ApplicationTransaction, {
+      client,
+      connection: own.connection,
+      finalizations
+    }).pipe(Context.add(SqlClient.SqlClient, client), Context.add(SqlClient.TransactionConnection, [own.connection, 0]))
+    const ambient = yield* Effect.context<Exclude<R, InTransaction>>()
+    const provided = Effect.provide(Effect.provide(body, context), ambient)
+    const { clean, exit } = yield* runBody(provided, connection, restore, maximumMillis)
+    own.close()
+    if (Exit.isFailure(exit)) {
+      if (clean) yield* rollback(connection)
+      if (own.tainted()) yield* discard(connection)
+      return yield* exit
+    }
+    if (finalizations.failed()) {
+      yield* rollback(connection)
+      return yield* new CompletionMissing({
+        sqlState: "WA007",
+        reason: "a completion in it failed and the failure was swallowed"
+      })
+    }
+    yield* commit(connection, finalizations, maximumMillis)
+    if (own.tainted()) yield* discard(connection)
+    return exit.value
   })
 
 /**

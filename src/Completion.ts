@@ -11,7 +11,7 @@ import type { FinalizationToken } from "./FinalizationToken.js"
 import { backoff } from "./internal/backoff.js"
 import { answering, makeBatcher, type Pending } from "./internal/batcher.js"
 import * as Column from "./internal/column.js"
-import { type Ending, endingDetail } from "./internal/ending.js"
+import { type Ending, endingDetail, plainEnding, refusesContent } from "./internal/ending.js"
 import { newFlushId } from "./internal/flushId.js"
 import { makeSettled } from "./internal/makeSettled.js"
 import { tokenColumns, tokenParameters } from "./internal/tokenColumns.js"
@@ -60,17 +60,17 @@ export interface CompletionOptions {
 const lockTimeoutMillis = 250
 
 const details = (requests: ReadonlyArray<EndRequest>): string => {
-  const found: Record<string, unknown> = {}
+  const found: Array<string> = []
   requests.forEach((request, i) => {
     const detail = endingDetail(request.ending)
-    if (detail !== undefined) found[String(i + 1)] = detail
+    if (detail !== undefined) found.push(`"${i + 1}":${detail}`)
   })
-  return JSON.stringify(found)
+  return `{${found.join(",")}}`
 }
 
-/** States of one bad item, or of a neighbour that holds a lock: the halves of the batch are sent apart. */
-const divides = (error: DatabaseError): boolean =>
-  error.sqlState !== undefined && (error.sqlState === "55P03" || error.sqlState.startsWith("40") || !error.retryable)
+/** What one item, or one neighbour's lock, can cause: the halves of the batch are sent apart. */
+const divides = ({ sqlState }: DatabaseError): boolean =>
+  sqlState === "55P03" || sqlState === "57014" || sqlState?.startsWith("40") === true || refusesContent(sqlState)
 
 const makeFlush = (pool: RuntimePool["Type"], scope: Scope.Scope) => {
   const text =
@@ -108,13 +108,16 @@ const makeFlush = (pool: RuntimePool["Type"], scope: Scope.Scope) => {
         onSuccess: (settled) => Effect.sync(() => batch.forEach((pending, i) => answerWith(pending, settled[i]))),
         onFailure: (error) => {
           if (!divides(error)) {
-            return Effect.zipRight(Effect.zipRight(noteRetry(error), backoff(tries)), flush(flushId, batch, tries + 1))
+            return Effect.zipRight(
+              Effect.zipRight(noteRetry(error, tries), backoff(tries)),
+              flush(flushId, batch, tries + 1)
+            )
           }
           // Each half goes on by itself, so that one item that cannot be closed now holds up neither its neighbours nor the next flush.
           const middle = batch.length >> 1
           const parts =
             batch.length > 1 ? [batch.slice(0, middle), batch.slice(middle)] : [plainer(batch, error, tries)]
-          const wait = batch.length > 1 ? Effect.void : Effect.zipRight(noteRetry(error), backoff(tries))
+          const wait = batch.length > 1 ? Effect.void : Effect.zipRight(noteRetry(error, tries), backoff(tries))
           return Effect.forEach(
             parts,
             (part) => Effect.forkIn(answering(part, Effect.zipRight(wait, flush(flushId, part, tries + 1))), scope),
@@ -128,26 +131,21 @@ const makeFlush = (pool: RuntimePool["Type"], scope: Scope.Scope) => {
 
 type Batch = ReadonlyArray<Pending<EndRequest, Settled>>
 
-const noteRetry = (error: DatabaseError) => Effect.logDebug("A flush of outcomes failed and is sent again", error)
+/** The first failure of a flush is told; the repetitions of an outage are for those who look closely. */
+const noteRetry = (error: DatabaseError, tries: number) =>
+  (tries === 0 ? Effect.logWarning : Effect.logDebug)("A flush of outcomes failed and is sent again", error)
 
 const answerWith = (pending: Pending<EndRequest, Settled>, settled: Settled | undefined): void => {
   if (settled !== undefined) pending.answer(settled)
 }
 
-/** Details that the database refuses must not keep the attempt from ending: after a few tries they are left out. */
+/** After a few tries the details that the database refuses are left out. */
 const plainer = (batch: Batch, error: DatabaseError, tries: number): Batch =>
-  error.retryable || tries < 2
+  tries < 2 || !refusesContent(error.sqlState)
     ? batch
     : batch.map((pending) => ({
         ...pending,
-        item: {
-          ...pending.item,
-          ending: {
-            outcome: pending.item.ending.outcome,
-            delayMillis: Math.min(pending.item.ending.delayMillis ?? 0, 86_400_000),
-            error: { name: "Unstorable", message: "the database refused the details of this outcome" }
-          }
-        }
+        item: { ...pending.item, ending: plainEnding(pending.item.ending) }
       }))
 
 const settledOf = (requests: ReadonlyArray<EndRequest>, rows: ReadonlyArray<Column.Row>): ReadonlyArray<Settled> => {

@@ -8,6 +8,7 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import type { Entry } from "./InFlight.js"
 import * as Column from "./internal/column.js"
+import { contractVersion } from "./internal/contractVersion.js"
 import { tokenColumns, tokenParameters } from "./internal/tokenColumns.js"
 import { type DatabaseError, RuntimePool } from "./RuntimePool.js"
 
@@ -40,14 +41,14 @@ export class Heartbeat extends Context.Tag("effect-awa/Heartbeat")<
 >() {}
 
 /** What this runtime can do, for those that decide what a fleet may use (contract C-60). */
-const capabilities = JSON.stringify({ callerOwned: true, contract: 1 })
+const capabilities = JSON.stringify({ callerOwned: true, contract: contractVersion })
 
 /**
  * @since 0.1.0
  * @category constructors
  */
 export const make: Effect.Effect<Heartbeat["Type"], never, RuntimePool> = Effect.map(RuntimePool, (pool) => {
-  const runtimeText = `select ${pool.quotedSchema}.beat_runtime($1::bigint, $2, 1, $3::text::jsonb)`
+  const runtimeText = `select ${pool.quotedSchema}.beat_runtime($1::bigint, $2, ${contractVersion}, $3::text::jsonb)`
   const beatText = `select ord, outcome from ${pool.quotedSchema}.heartbeat(${tokenParameters(1)}, $7::text::jsonb)`
   const renew = (runtimeId: bigint | undefined, name: string) =>
     pool.call({
@@ -70,15 +71,15 @@ export const make: Effect.Effect<Heartbeat["Type"], never, RuntimePool> = Effect
       Effect.suspend(() => {
         if (entries.length === 0) return Effect.succeed([])
         const sent = entries.map((entry) => entry.progress)
-        const progress: Record<string, unknown> = {}
+        const progress: Array<string> = []
         sent.forEach((value, i) => {
-          if (value !== undefined && !value.flushed) progress[String(i + 1)] = value.value
+          if (value !== undefined && !value.flushed) progress.push(`"${i + 1}":${value.json}`)
         })
         return pool
           .call({
             name: "heartbeat",
             text: beatText,
-            values: [...tokenColumns(entries.map((entry) => entry.attempt.token)), JSON.stringify(progress)]
+            values: [...tokenColumns(entries.map((entry) => entry.attempt.token)), `{${progress.join(",")}}`]
           })
           .pipe(
             Effect.map((rows) => {
@@ -89,7 +90,7 @@ export const make: Effect.Effect<Heartbeat["Type"], never, RuntimePool> = Effect
                 const value = sent[i]
                 // only what was sent is flushed: the handler may have said more since
                 if (value !== undefined && entry.progress === value)
-                  entry.progress = { value: value.value, flushed: true }
+                  entry.progress = { json: value.json, flushed: true }
               })
               return entries.flatMap((entry, i): ReadonlyArray<Lost> =>
                 lost.has(i + 1) ? [{ entry, outcome: lost.get(i + 1) }] : []

@@ -26,14 +26,17 @@ export interface Entry {
   readonly claimedAtMillis: number
   fiber: Fiber.RuntimeFiber<void> | undefined
   interruption: Interruption | undefined
+  /** Whether the handler has ended; what is left is to settle the attempt. */
+  exited: boolean
   /** Whether the database holds a row of mutable state for the attempt. */
   hasState: boolean
-  /** What the handler last said of its progress, and whether the database has it. */
-  progress: { readonly value: unknown; readonly flushed: boolean } | undefined
+  /** What the handler last said of its progress, as JSON text, and whether the database has it. */
+  progress: { readonly json: string; readonly flushed: boolean } | undefined
 }
 
 /**
- * The attempts in flight of one runtime, keyed by `(job_id, run_lease)`: two attempts of one job can be in one process.
+ * The attempts in flight of one runtime, one entry per attempt: two attempts of one job can be in
+ * one process, and after a lossy failover even two with the same run lease, which their receipts tell apart (contract C-01).
  *
  * @since 0.1.0
  * @category models
@@ -47,14 +50,12 @@ export interface InFlight {
   readonly empty: Effect.Effect<void>
 }
 
-const key = (attempt: ClaimedAttempt): string => `${attempt.token.jobId}/${attempt.token.runLease}`
-
 /**
  * @since 0.1.0
  * @category constructors
  */
 export const make = (): InFlight => {
-  const entries = new Map<string, Entry>()
+  const entries = new Set<Entry>()
   const latch = Effect.unsafeMakeLatch(true)
   return {
     add: (attempt, nowMillis) => {
@@ -63,16 +64,16 @@ export const make = (): InFlight => {
         claimedAtMillis: nowMillis,
         fiber: undefined,
         interruption: undefined,
+        exited: false,
         hasState: false,
         progress: undefined
       }
-      if (entries.has(key(attempt))) throw new Error(`attempt ${key(attempt)} is in flight already`)
-      entries.set(key(attempt), entry)
+      entries.add(entry)
       latch.unsafeClose()
       return entry
     },
     remove: (entry) => {
-      entries.delete(key(entry.attempt))
+      entries.delete(entry)
       if (entries.size === 0) latch.unsafeOpen()
     },
     size: () => entries.size,

@@ -225,5 +225,6 @@ const describeWith = <E, EEncoded>(
   if (schema === undefined) return (error) => storedError(error)
   const isDeclared = Schema.is(schema)
   const encode = Schema.encodeOption(schema)
-  return (error) => storedError(error, isDeclared(error) ? Option.getOrUndefined(encode(error)) : undefined)
+  return (error) =>
+    storedError(error, (error) => (isDeclared(error) ? Option.getOrUndefined(encode(error)) : undefined))
 }

@@ -6,6 +6,7 @@
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
 import * as Layer from "effect/Layer"
 import * as Column from "./internal/column.js"
 import { type DatabaseError, RuntimePool } from "./RuntimePool.js"
@@ -40,10 +41,6 @@ export interface MaintenanceOptions {
   readonly segmentEntries?: number
   /** How long completed history is kept at least; 1 hour. */
   readonly completedHistory?: Duration.DurationInput
-  /** The longest pause between two ticks; 30 seconds. */
-  readonly idleTick?: Duration.DurationInput
-  /** The pause between two ticks while work is under way; 1 second. */
-  readonly busyTick?: Duration.DurationInput
 }
 
 /**
@@ -112,8 +109,9 @@ export const make = (options?: MaintenanceOptions): Effect.Effect<Maintenance["T
     })
 
     const tick = Effect.gen(function* () {
-      const promoted = yield* promote
-      if (!promoted.leader) {
+      // each step by itself: one that fails must not keep the others from their work
+      const promoted = yield* Effect.either(promote)
+      if (Either.isRight(promoted) && !promoted.right.leader) {
         return {
           leader: false,
           promoted: 0,
@@ -124,22 +122,27 @@ export const make = (options?: MaintenanceOptions): Effect.Effect<Maintenance["T
           nextDue: undefined
         }
       }
-      const [rescued] = yield* step("rescue-stale", "rescue_stale($1::interval, $2)", [staleness, rescueLimit])
-      const rotation = yield* step("rotate", "rotate($1::interval, $2::bigint)", [
-        millis(options?.segmentAge ?? "10 minutes"),
-        String(options?.segmentEntries ?? 1_000_000)
-      ])
-      const [drained] = yield* step("drain-segments", "drain_segments()", [])
-      const pruned = yield* prune
+      const rescued = yield* Effect.either(
+        step("rescue-stale", "rescue_stale($1::interval, $2)", [staleness, rescueLimit])
+      )
+      const rotation = yield* Effect.either(
+        step("rotate", "rotate($1::interval, $2::bigint)", [
+          millis(options?.segmentAge ?? "10 minutes"),
+          String(options?.segmentEntries ?? 1_000_000)
+        ])
+      )
+      const drained = yield* Effect.either(step("drain-segments", "drain_segments()", []))
+      const pruned = yield* Effect.either(prune)
       yield* sweep
+      const { total, nextDue } = yield* promoted
       const tick: Tick = {
         leader: true,
-        promoted: promoted.total,
-        rescued: Column.nullable(Column.number)(rescued) ?? 0,
-        rotation: Column.nullable(Column.string)(rotation[0]) ?? "idle",
-        drained: Column.nullable(Column.number)(drained) ?? 0,
-        pruned,
-        nextDue: promoted.nextDue === undefined ? undefined : Duration.millis(Number(promoted.nextDue))
+        promoted: total,
+        rescued: Column.nullable(Column.number)((yield* rescued)[0]) ?? 0,
+        rotation: Column.nullable(Column.string)((yield* rotation)[0]) ?? "idle",
+        drained: Column.nullable(Column.number)((yield* drained)[0]) ?? 0,
+        pruned: yield* pruned,
+        nextDue: nextDue === undefined ? undefined : Duration.millis(Number(nextDue))
       }
       return tick
     })

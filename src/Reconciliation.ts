@@ -22,7 +22,7 @@ import {
   reportOf
 } from "./internal/classification.js"
 import * as Column from "./internal/column.js"
-import { type Ending, endingDetail } from "./internal/ending.js"
+import { type Ending, endingDetail, plainEnding, refusesContent } from "./internal/ending.js"
 import { newFlushId } from "./internal/flushId.js"
 import { makeSettled } from "./internal/makeSettled.js"
 import type { Token } from "./internal/makeToken.js"
@@ -74,10 +74,10 @@ const makeEvidence = (pool: RuntimePool["Type"], lingerMillis: number) => {
     Effect.matchEffect(pool.call({ name: "attempt-evidence", text, values: tokenColumns(tokens) }), {
       onSuccess: (rows) => Effect.succeed(new Map(rows.map((row) => [Column.number(row[0]), readEvidence(row)]))),
       onFailure: (error) =>
-        Effect.logWarning("Reconciliation has no answer yet and asks again", error).pipe(
-          Effect.zipRight(backoff(tries)),
-          Effect.zipRight(Effect.suspend(() => ask(tokens, tries + 1)))
-        )
+        (tries === 0 ? Effect.logWarning : Effect.logDebug)(
+          "Reconciliation has no answer yet and asks again",
+          error
+        ).pipe(Effect.zipRight(backoff(tries)), Effect.zipRight(Effect.suspend(() => ask(tokens, tries + 1))))
     })
   return makeBatcher<Token, Evidence>({
     maxSize: 500,
@@ -98,7 +98,7 @@ const makeEvidence = (pool: RuntimePool["Type"], lingerMillis: number) => {
   })
 }
 
-type Answer = "closed" | "repeated" | "stale" | "busy" | "none"
+type Answer = "closed" | "repeated" | "stale" | "busy" | "none" | "refused"
 
 /** Ends one open attempt. Guarded, and never waits: an attempt whose lock is held is answered busy. */
 const makeClose = (pool: RuntimePool["Type"]) => {
@@ -110,7 +110,7 @@ const makeClose = (pool: RuntimePool["Type"]) => {
       .call({
         name: "settle-attempt",
         text,
-        values: [flushId, ...tokenColumns([token]), ending.outcome, JSON.stringify(endingDetail(ending) ?? {})],
+        values: [flushId, ...tokenColumns([token]), ending.outcome, endingDetail(ending) ?? "{}"],
         lockTimeoutMillis: 250
       })
       .pipe(
@@ -121,7 +121,10 @@ const makeClose = (pool: RuntimePool["Type"]) => {
         }),
         // whether it took effect is the next round's question
         Effect.catchAll((error) =>
-          Effect.as(Effect.logWarning("An attempt could not be settled yet", error), "none" as const)
+          Effect.as(
+            Effect.logDebug("An attempt could not be settled yet", error),
+            refusesContent(error.sqlState) ? ("refused" as const) : ("none" as const)
+          )
         )
       )
 }
@@ -180,8 +183,11 @@ export const make = Effect.fnUntraced(function* (
           }
           const answer = yield* close(flushId, attempt.token, ending)
           if (answer === "closed" || answer === "repeated") return makeSettled("closed", ending.outcome)
-          // a finalization is in flight, or it has just won: its end is in the evidence soon
-          yield* Effect.flatMap(backoffMillis(Math.min(tries, 4), 5), Effect.sleep)
+          if (answer === "refused") ending = plainEnding(ending)
+          // busy: a finalization is in flight; stale: it has just won. Either way its end is in the evidence soon.
+          yield* answer === "none" || answer === "refused"
+            ? backoff(tries)
+            : Effect.flatMap(backoffMillis(Math.min(tries, 4), 5), Effect.sleep)
         }
       }
     }

@@ -151,8 +151,12 @@ export const make = Effect.fnUntraced(function* (
   const life = (entry: InFlight.Entry, permits: Permits.Permits): Effect.Effect<void> => {
     const handler = byKind.get(entry.attempt.kind) ?? unknownKind(entry.attempt.kind)
     return handlerExit(handler, attemptHandle(entry, finalizing), runtimePool.schema).pipe(
-      Effect.flatMap((exit) => settle(entry, handler, exit)),
-      Effect.tap(() => Effect.sync(() => inFlight.remove(entry))),
+      Effect.flatMap((exit) => {
+        entry.exited = true
+        return settle(entry, handler, exit)
+      }),
+      // also when a defect or the end of everything cut it short: it is beaten for no more, and its lease left to rescue
+      Effect.ensuring(Effect.sync(() => inFlight.remove(entry))),
       Effect.flatMap(permits.release)
     )
   }
@@ -181,25 +185,31 @@ export const make = Effect.fnUntraced(function* (
     )
 
   const keepClaiming = (queue: string, permits: Permits.Permits) => {
-    const next = (failures: number): Effect.Effect<never> =>
+    const next = (failures: number, busy: number): Effect.Effect<never> =>
       Effect.matchEffect(claimOnce(queue, permits), {
         onFailure: (error) =>
-          Effect.logWarning(`Claiming from ${queue} failed and is tried again`, error).pipe(
-            Effect.zipRight(backoff(failures)),
-            Effect.as(failures + 1)
-          ),
-        onSuccess: (found) =>
-          Effect.as(
-            // busy is not empty: whoever holds the lane may leave work behind, and no hint tells
-            found === "more"
-              ? Effect.void
-              : found === "busy"
-                ? Effect.sleep(2 + Math.random() * 4)
-                : wakeup.wait(queue),
-            0
-          )
-      }).pipe(Effect.flatMap(next))
-    return next(0)
+          (failures === 0 ? Effect.logWarning : Effect.logDebug)(
+            `Claiming from ${queue} failed and is tried again`,
+            error
+          ).pipe(Effect.zipRight(backoff(failures)), Effect.zipRight(Effect.suspend(() => next(failures + 1, 0)))),
+        onSuccess: (found) => {
+          switch (found) {
+            case "more":
+              return next(0, 0)
+            case "empty":
+              return Effect.zipRight(
+                wakeup.wait(queue),
+                Effect.suspend(() => next(0, 0))
+              )
+            case "busy": // not empty: whoever holds the lane may leave work behind, and no hint tells
+              return Effect.zipRight(
+                Effect.sleep(Math.min(100, 2 ** busy) * (1 + Math.random())),
+                Effect.suspend(() => next(0, busy + 1))
+              )
+          }
+        }
+      })
+    return next(0, 0)
   }
 
   // ---- its end ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import * as FaultProxy from "effect-awa/layers/testing/FaultProxy"
 import { readAccount } from "./account.js"
 import { Database, DatabaseLive } from "./database.js"
 import { heading, print, showProgress, table } from "./display.js"
-import { makeFleet } from "./fleet.js"
+import { makeFleet, WorkerEnded } from "./fleet.js"
 import { createTables, fillInbox, invoiceCount } from "./inbox.js"
 import { serveProvider } from "./provider.js"
 import { storm } from "./storm.js"
@@ -118,6 +118,7 @@ const explain = (cause: Cause.Cause<unknown>) =>
     if (ValidationError.isValidationError(error)) return
     if (Cause.isInterruptedOnly(cause)) console.error("\nStopped.")
     else if (error instanceof DemoFailed) console.error(["FAILED", ...error.reasons].join("\n  "))
+    else if (error instanceof WorkerEnded) console.error(`FAILED\n  ${error.reason}`)
     else console.error(`FAILED\n${Cause.pretty(cause, { renderErrorCause: true })}`)
   })
 

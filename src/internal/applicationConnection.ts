@@ -1,9 +1,11 @@
 import type { Connection } from "@effect/sql/SqlConnection"
 import { SqlError } from "@effect/sql/SqlError"
 import * as Effect from "effect/Effect"
-import type * as Exit from "effect/Exit"
+import * as Exit from "effect/Exit"
+import type * as Fiber from "effect/Fiber"
 import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
+import * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 
 const ended = new SqlError({
@@ -11,24 +13,93 @@ const ended = new SqlError({
   cause: new Error("a statement was sent after the end of its transaction, by a fiber that outlived it")
 })
 
+/** @internal A connection for one transaction: open until its end, tainted when a statement on it was interrupted. */
+export interface Guarded {
+  readonly connection: Connection
+  readonly close: () => void
+  /** The driver cancels an interrupted statement by its backend's pid, perhaps only later: nobody else may have it then. */
+  readonly tainted: () => boolean
+}
+
 /**
  * The connection of a transaction, usable until the transaction ends. A fiber that was forked in the body and outlives it
  * would otherwise go on writing on a connection that belongs to somebody else by then.
  *
  * @internal
  */
-export const guarded = (connection: Connection, isOpen: () => boolean): Connection => {
+export const guard = (connection: Connection): Guarded => {
+  let open = true
+  let tainted = false
+  const taint = () =>
+    Effect.sync(() => {
+      tainted = true
+    })
   const check = <A>(effect: () => Effect.Effect<A, SqlError>): Effect.Effect<A, SqlError> =>
-    Effect.suspend(() => (isOpen() ? effect() : Effect.fail(ended)))
+    Effect.suspend(() => (open ? Effect.onInterrupt(effect(), taint) : Effect.fail(ended)))
   return {
-    execute: (sql, params, transform) => check(() => connection.execute(sql, params, transform)),
-    executeRaw: (sql, params) => check(() => connection.executeRaw(sql, params)),
-    executeStream: (sql, params, transform) =>
-      Stream.suspend(() => (isOpen() ? connection.executeStream(sql, params, transform) : Stream.fail(ended))),
-    executeValues: (sql, params) => check(() => connection.executeValues(sql, params)),
-    executeUnprepared: (sql, params, transform) => check(() => connection.executeUnprepared(sql, params, transform))
+    connection: {
+      execute: (sql, params, transform) => check(() => connection.execute(sql, params, transform)),
+      executeRaw: (sql, params) => check(() => connection.executeRaw(sql, params)),
+      executeStream: (sql, params, transform) =>
+        Stream.suspend(() => (open ? connection.executeStream(sql, params, transform) : Stream.fail(ended))),
+      executeValues: (sql, params) => check(() => connection.executeValues(sql, params)),
+      executeUnprepared: (sql, params, transform) => check(() => connection.executeUnprepared(sql, params, transform))
+    },
+    close: () => {
+      open = false
+    },
+    tainted: () => tainted
   }
 }
+
+/**
+ * Takes a connection for as long as `release` was not called. Only the wait is bounded and can be interrupted: the driver
+ * cannot take back a request, so a connection that comes too late is returned by whoever still waits for it here.
+ *
+ * @internal
+ */
+export const acquire = (
+  reserve: Effect.Effect<Connection, SqlError, Scope.Scope>,
+  restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
+  millis: number
+): Effect.Effect<Option.Option<{ readonly connection: Connection; readonly release: Effect.Effect<void> }>, SqlError> =>
+  Effect.gen(function* () {
+    const scope = yield* Scope.make()
+    const release = Scope.close(scope, Exit.void)
+    const fiber = yield* Effect.forkDaemon(Scope.extend(reserve, scope))
+    const late = Effect.sync(() => fiber.addObserver(() => Effect.runFork(release)))
+    const exit = yield* restore(observe(fiber, millis)).pipe(Effect.onInterrupt(() => late))
+    if (Option.isNone(exit)) {
+      yield* late
+      return Option.none()
+    }
+    if (Exit.isFailure(exit.value)) yield* release
+    return Option.some({ connection: yield* exit.value, release })
+  })
+
+/**
+ * The exit of a fiber, or none when it has not ended in time.
+ *
+ * @internal
+ */
+export const observe = <A, E>(
+  fiber: Fiber.RuntimeFiber<A, E>,
+  millis: number
+): Effect.Effect<Option.Option<Exit.Exit<A, E>>> =>
+  Effect.async<Option.Option<Exit.Exit<A, E>>>((resume) => {
+    const timer = setTimeout(() => finish(Option.none()), millis)
+    const observer = (exit: Exit.Exit<A, E>) => finish(Option.some(exit))
+    const finish = (answer: Option.Option<Exit.Exit<A, E>>) => {
+      clearTimeout(timer)
+      fiber.removeObserver(observer)
+      resume(Effect.succeed(answer))
+    }
+    fiber.addObserver(observer)
+    return Effect.sync(() => {
+      clearTimeout(timer)
+      fiber.removeObserver(observer)
+    })
+  })
 
 /**
  * Ends the connection itself, so that the pool does not hand it out again. `@effect/sql-pg` keeps the driver's client on its
@@ -55,15 +126,7 @@ export const within = <A, E>(
   effect: Effect.Effect<A, E>,
   millis: number
 ): Effect.Effect<Option.Option<Exit.Exit<A, E>>> =>
-  Effect.flatMap(Effect.forkDaemon(effect), (fiber) =>
-    Effect.async<Option.Option<Exit.Exit<A, E>>>((resume) => {
-      const timer = setTimeout(() => resume(Effect.succeed(Option.none())), millis)
-      fiber.addObserver((exit) => {
-        clearTimeout(timer)
-        resume(Effect.succeed(Option.some(exit)))
-      })
-    })
-  )
+  Effect.flatMap(Effect.forkDaemon(effect), (fiber) => observe(fiber, millis))
 
 /** @internal The command tag of the last statement that the server answered. */
 export const lastCommand = (result: unknown): string => {

@@ -21,16 +21,19 @@ const maxProgressBytes = 65_536
 
 const progressOf = (entry: Entry): Progress => ({
   get: Effect.sync(() =>
-    entry.progress !== undefined ? Option.some(entry.progress.value) : Option.fromNullable(entry.attempt.progress)
+    entry.progress !== undefined
+      ? Option.some<unknown>(JSON.parse(entry.progress.json))
+      : Option.fromNullable(entry.attempt.progress)
   ),
   set: (value) =>
     Effect.suspend(() => {
       const fault = storageFault(value, "progress")
       if (fault !== undefined) return new PayloadRejected(fault)
-      if (Buffer.byteLength(JSON.stringify(value), "utf8") > maxProgressBytes) {
+      const json = JSON.stringify(value)
+      if (Buffer.byteLength(json, "utf8") > maxProgressBytes) {
         return new PayloadRejected({ path: "progress", rule: "at most 64 KiB of JSON" })
       }
-      entry.progress = { value, flushed: false }
+      entry.progress = { json, flushed: false } // text: the handler may go on changing its value
       return Effect.void
     })
 })
@@ -39,13 +42,7 @@ const progressOf = (entry: Entry): Progress => ({
 export const attemptHandle = (entry: Entry, finalizing: Finalizing): AttemptHandle => {
   const { attempt } = entry
   const completeInTx: AttemptHandle["completeInTx"] = (kind) =>
-    Effect.suspend(() =>
-      finalizing.completeInTx.complete(
-        kind,
-        attempt.token,
-        entry.progress === undefined ? undefined : JSON.stringify(entry.progress.value)
-      )
-    )
+    Effect.suspend(() => finalizing.completeInTx.complete(kind, attempt.token, entry.progress?.json))
   return {
     args: attempt.args,
     queue: attempt.queue,

@@ -1,4 +1,4 @@
-import type * as Cause from "effect/Cause"
+import * as Cause from "effect/Cause"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as FiberId from "effect/FiberId"
@@ -12,11 +12,13 @@ export interface Pending<A, B> {
   readonly die: (cause: Cause.Cause<never>) => void
 }
 
+const interrupted = Cause.interrupt(FiberId.none)
+
 /**
- * Gathers what many fibers ask for within a few milliseconds and asks the database once. While one batch is under way the
- * next one gathers, so a busy runtime never waits for the linger. `run` answers each item when it can, and may leave a slow
- * one to a fiber of its own; it retries by itself, since an item without an answer is a permit that must not be freed. A
- * defect in it reaches everybody who still waits.
+ * Gathers what many fibers ask for within a few milliseconds and asks the database once; while one batch is under way the
+ * next one gathers. `run` answers each item when it can, and may leave a slow one to a fiber of its own; it retries by
+ * itself, since an item without an answer is a permit that must not be freed. A defect in it reaches everybody who still
+ * waits, and so does the end of the scope, as an interruption: whoever waited ends, and frees nothing.
  *
  * The queue needs no bound of its own: each waiting fiber holds a permit.
  *
@@ -29,16 +31,24 @@ export const makeBatcher = <A, B>(options: {
 }): Effect.Effect<(item: A) => Effect.Effect<B>, never, Scope.Scope> =>
   Effect.gen(function* () {
     const queue = yield* Queue.unbounded<Pending<A, B>>()
+    let closed = false
+    yield* Effect.addFinalizer(() =>
+      Effect.map(Queue.takeAll(queue), (left) => {
+        closed = true
+        for (const pending of left) pending.die(interrupted)
+      })
+    )
     const flush = Effect.gen(function* () {
-      let batch = Array.from(yield* Queue.takeBetween(queue, 1, options.maxSize))
-      // what was taken is answered: only the wait for work may be interrupted
-      if (batch.length < options.maxSize && options.lingerMillis > 0) {
-        yield* Effect.uninterruptible(Effect.sleep(options.lingerMillis))
-        batch = batch.concat(Array.from(yield* Queue.takeUpTo(queue, options.maxSize - batch.length)))
-      }
-      yield* Effect.uninterruptible(
-        answering(
-          batch,
+      const batch = Array.from(yield* Queue.takeBetween(queue, 1, options.maxSize))
+      const fill = Effect.map(Queue.takeUpTo(queue, options.maxSize - batch.length), (more) => void batch.push(...more))
+      const gathered =
+        batch.length < options.maxSize && options.lingerMillis > 0
+          ? Effect.zipRight(Effect.sleep(options.lingerMillis), fill)
+          : Effect.void
+      yield* answering(
+        batch,
+        Effect.zipRight(
+          gathered,
           Effect.suspend(() => options.run(batch))
         )
       )
@@ -46,6 +56,7 @@ export const makeBatcher = <A, B>(options: {
     yield* Effect.forkScoped(Effect.forever(flush))
     return (item) =>
       Effect.suspend(() => {
+        if (closed) return Effect.failCause(interrupted)
         const deferred = Deferred.unsafeMake<B>(FiberId.none)
         queue.unsafeOffer({
           item,
@@ -56,13 +67,20 @@ export const makeBatcher = <A, B>(options: {
       })
   })
 
-/** @internal Runs an effect on behalf of a batch: its defect is the defect of all who still wait. */
+/**
+ * Runs an effect on behalf of a batch: its defect, or its interruption, is that of all who still wait.
+ *
+ * @internal
+ */
 export const answering = <A, B>(
   batch: ReadonlyArray<Pending<A, B>>,
   effect: Effect.Effect<void>
 ): Effect.Effect<void> =>
-  Effect.catchAllCause(effect, (cause) =>
-    Effect.sync(() => {
-      for (const pending of batch) pending.die(cause)
-    })
+  effect.pipe(
+    Effect.onError((cause) =>
+      Effect.sync(() => {
+        for (const pending of batch) pending.die(cause)
+      })
+    ),
+    Effect.catchAllDefect(() => Effect.void)
   )

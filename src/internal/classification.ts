@@ -80,7 +80,7 @@ export const protocolEvent = (report: ExitReport, evidence: Evidence): string | 
 export const endingOf = (report: ExitReport, handler: RegisteredHandler, entry: Entry): Effect.Effect<Ending> => {
   const { attempt } = entry
   const withProgress = (ending: Ending): Ending =>
-    entry.progress === undefined ? ending : { ...ending, progress: entry.progress.value }
+    entry.progress === undefined ? ending : { ...ending, progress: entry.progress.json }
   if (Exit.isSuccess(report.exit)) {
     // From typed code the value is a receipt; anything else is a programming error that a retry cannot mend (C-10).
     return report.receipt === "none"
@@ -106,7 +106,7 @@ export const endingOf = (report: ExitReport, handler: RegisteredHandler, entry: 
   }
   const cause = report.exit.cause
   return Effect.map(
-    report.exitClass === "interrupted" && report.interruption !== undefined
+    report.interruption !== undefined && Cause.isInterrupted(cause)
       ? Effect.succeed<Ending>({ outcome: "released" })
       : endingOfFailure(handler, Cause.squash(cause), attempt.attempt),
     withProgress

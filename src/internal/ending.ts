@@ -11,8 +11,12 @@ export interface Ending {
   readonly outcome: "completed" | "retried" | "snoozed" | "released" | "failed" | "cancelled" | "discarded"
   readonly delayMillis?: number
   readonly error?: StoredError
-  readonly progress?: unknown
+  /** JSON text, as it was checked when it was set. */
+  readonly progress?: string
 }
+
+/** A hundred years: more than anybody waits, and less than a timestamp can hold. */
+const maxDelayMillis = 3_155_760_000_000
 
 const reasoned = (name: string, reason: string): StoredError => ({ name, message: sanitize(reason, 4_096) })
 
@@ -44,11 +48,22 @@ export const endingOfFailure = (handler: RegisteredHandler, error: unknown, atte
         error: handler.describe(error)
       }))
 
-/** @internal The part of an ending that the database stores, or undefined for the common case that has none. */
-export const endingDetail = (ending: Ending): Record<string, unknown> | undefined => {
-  const detail: Record<string, unknown> = {}
-  if (ending.delayMillis !== undefined) detail["delay_ms"] = Math.min(ending.delayMillis, Number.MAX_SAFE_INTEGER)
-  if (ending.error !== undefined) detail["error"] = ending.error
-  if (ending.progress !== undefined) detail["progress"] = ending.progress
-  return Object.keys(detail).length === 0 ? undefined : detail
+/** @internal The part of an ending that the database stores, as JSON text; undefined for the common case that has none. */
+export const endingDetail = (ending: Ending): string | undefined => {
+  const members: Array<string> = []
+  if (ending.delayMillis !== undefined) members.push(`"delay_ms":${Math.min(ending.delayMillis, maxDelayMillis)}`)
+  if (ending.error !== undefined) members.push(`"error":${JSON.stringify(ending.error)}`)
+  if (ending.progress !== undefined) members.push(`"progress":${ending.progress}`)
+  return members.length === 0 ? undefined : `{${members.join(",")}}`
 }
+
+/** @internal The same end without what the database refused to store: details must not keep an attempt from ending. */
+export const plainEnding = (ending: Ending): Ending => ({
+  outcome: ending.outcome,
+  error: { name: "Unstorable", message: "the database refused the details of this outcome" },
+  ...(ending.delayMillis === undefined ? {} : { delayMillis: ending.delayMillis })
+})
+
+/** @internal States that speak of what was sent, and not of the server: data, constraints, limits. */
+export const refusesContent = (state: string | undefined): boolean =>
+  state !== undefined && (state.startsWith("22") || state.startsWith("23") || state.startsWith("54"))

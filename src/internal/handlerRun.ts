@@ -67,10 +67,10 @@ export const handlerEnding = (
       onSuccess: (value): Effect.Effect<Ending> =>
         Effect.succeed(isOutcome(value) ? endingOfOutcome(value) : { outcome: "completed" }),
       onFailure: (cause) =>
-        Cause.isInterruptedOnly(cause) && entry.interruption !== undefined
+        Cause.isInterrupted(cause) && entry.interruption !== undefined
           ? Effect.succeed<Ending>({ outcome: "released" })
           : endingOfFailure(handler, Cause.squash(cause), entry.attempt.attempt)
     }),
     (ending) =>
-      entry.progress === undefined || entry.progress.flushed ? ending : { ...ending, progress: entry.progress.value }
+      entry.progress === undefined || entry.progress.flushed ? ending : { ...ending, progress: entry.progress.json }
   )

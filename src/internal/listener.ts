@@ -2,6 +2,7 @@ import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import * as Pg from "pg"
+import { destroySocket } from "./destroySocket.js"
 import { notifyChannel, quoteIdentifier } from "./renderSql.js"
 
 /** @internal */
@@ -44,8 +45,12 @@ export const openListener = <E>(
         })
         return client
       }),
-      // not awaited: a half-open connection would not answer the goodbye
-      (client) => Effect.sync(() => void client.end().catch(() => undefined))
+      // no goodbye: a half-open connection would not answer it
+      (client) =>
+        Effect.sync(() => {
+          destroySocket(client)
+          client.end().catch(() => undefined)
+        })
     )
     yield* Effect.tryPromise({
       try: async () => {

@@ -1,6 +1,7 @@
 import * as Effect from "effect/Effect"
 import type * as Pg from "pg"
 import type { Row } from "./column.js"
+import { destroySocket } from "./destroySocket.js"
 
 /** @internal */
 export interface Statement {
@@ -26,7 +27,7 @@ const noop = (): void => {}
 /**
  * One runtime statement in a transaction of its own, in one round trip: BEGIN with its limits, the call and COMMIT are sent
  * together. Not a `SqlClient`, so it cannot join a transaction that happens to be in context; never interrupted, since the
- * driver's way to interrupt cancels whatever the backend is doing by then. It ends within its limit, always.
+ * driver's way to interrupt cancels whatever the backend is doing by then. It ends within its limit and the pool's own.
  *
  * @internal
  */
@@ -55,6 +56,7 @@ export const runtimeCall = <E>(
           clearTimeout(timer)
           client.off("error", note)
           client.on("error", noop) // a destroyed connection may still report its end
+          if (destroy) destroySocket(client)
           release(destroy)
           if (!destroy) client.off("error", noop)
           resume(failure === undefined ? Effect.succeed(rows) : Effect.fail(onError(failure.cause)))

@@ -43,6 +43,12 @@ export const sqlMessageOf = (error: unknown): string => {
   return Predicate.hasProperty(link, "message") && typeof link.message === "string" ? link.message : String(link)
 }
 
+/** @internal Whether the server answered that it ends the session: what it was doing may have taken effect. */
+export const isFatal = (error: unknown): boolean =>
+  chain(error).some(
+    (link) => Predicate.hasProperty(link, "severity") && (link.severity === "FATAL" || link.severity === "PANIC")
+  )
+
 /** @internal States that the same statement, sent again, can be free of. */
 export const canHeal = (state: string): boolean =>
   state.startsWith("08") ||

@@ -8,16 +8,21 @@ const maxDataBytes = 3_072
 
 const nameOf = (error: unknown): string => {
   if (Predicate.hasProperty(error, "_tag") && typeof error._tag === "string") return error._tag
-  if (error instanceof Error) return error.name
+  if (error instanceof Error && typeof error.name === "string") return error.name
   return typeof error
 }
 
 const messageOf = (error: unknown): string => {
   if (Predicate.hasProperty(error, "message") && typeof error.message === "string") return error.message
+  return String(error)
+}
+
+/** What was thrown is the user's code: its getters and its schema's encoding can throw in their turn. */
+const guarded = <A>(describe: () => A, fallback: A): A => {
   try {
-    return String(error)
+    return describe()
   } catch {
-    return "an error that cannot be shown"
+    return fallback
   }
 }
 
@@ -27,10 +32,16 @@ const messageOf = (error: unknown): string => {
  *
  * @internal
  */
-export const storedError = (error: unknown, data?: unknown): StoredError => {
-  const described = { name: sanitize(nameOf(error), 256), message: sanitize(messageOf(error), maxMessageBytes) }
-  if (data === undefined || storageFault(data, "error") !== undefined) return described
-  return Buffer.byteLength(JSON.stringify(data), "utf8") > maxDataBytes ? described : { ...described, data }
+export const storedError = (error: unknown, encode?: (error: unknown) => unknown): StoredError => {
+  const described = guarded(
+    () => ({ name: sanitize(nameOf(error), 256), message: sanitize(messageOf(error), maxMessageBytes) }),
+    { name: "Unprintable", message: "an error that cannot be shown" }
+  )
+  return guarded(() => {
+    const data = encode?.(error)
+    if (data === undefined || storageFault(data, "error") !== undefined) return described
+    return Buffer.byteLength(JSON.stringify(data), "utf8") > maxDataBytes ? described : { ...described, data }
+  }, described)
 }
 
 /** @internal What an exit's class is called in events and metrics. */

@@ -6,6 +6,7 @@ import type { Heartbeat } from "../Heartbeat.js"
 import type { Entry, InFlight, Interruption } from "../InFlight.js"
 import type { Maintenance } from "../Maintenance.js"
 import type { Wakeup } from "../Wakeup.js"
+import { backoff } from "./backoff.js"
 
 /** Interrupts the attempt's handler; what follows the handler cannot be interrupted. */
 const interrupt = (entry: Entry, why: Interruption): Effect.Effect<void> =>
@@ -29,13 +30,13 @@ export const keepBeating = (
 ): Effect.Effect<never> => {
   const due = (entry: Entry, now: number): boolean =>
     now - entry.claimedAtMillis >= Duration.toMillis(beat) || (entry.progress !== undefined && !entry.progress.flushed)
-  const once = Effect.gen(function* () {
-    yield* heartbeat.renew(runtimeId, name)
+  const attempts = Effect.gen(function* () {
     const now = performance.now()
     const entries = Array.from(inFlight.entries()).filter((entry) => due(entry, now))
     const lost = yield* heartbeat.beat(entries)
     for (const { entry, outcome } of lost) {
-      if (outcome === "completed") continue
+      // its own completion, an end that is under way, or told before
+      if (outcome === "completed" || entry.interruption !== undefined || entry.exited) continue
       yield* Effect.logWarning("An attempt was lost to another outcome; its handler is interrupted").pipe(
         Effect.annotateLogs({
           jobId: String(entry.attempt.token.jobId),
@@ -46,12 +47,10 @@ export const keepBeating = (
       yield* interrupt(entry, "lost")
     }
   })
-  return Effect.forever(
-    Effect.zipRight(
-      Effect.sleep(beat),
-      Effect.catchAll(once, (error) => Effect.logWarning("A heartbeat failed; the next one follows", error))
-    )
-  )
+  const tell = (error: unknown) => Effect.logWarning("A heartbeat failed; the next one follows", error)
+  // the attempts first: they must not wait for the runtime's own row, nor fail with it
+  const once = Effect.zipRight(Effect.catchAll(attempts, tell), Effect.catchAll(heartbeat.renew(runtimeId, name), tell))
+  return Effect.forever(Effect.zipRight(Effect.sleep(beat), once))
 }
 
 /**
@@ -67,13 +66,15 @@ export const keepMaintaining = (
 ): Effect.Effect<never> => {
   const busyMillis = Duration.toMillis(options.busyTick)
   const idleMillis = Duration.toMillis(options.idleTick)
+  let failures = 0
   const once = Effect.gen(function* () {
     const tick = yield* Effect.option(
       Effect.tapError(maintenance.tick, (error) =>
-        Effect.logWarning("Maintenance failed; the next tick follows", error)
+        (failures === 0 ? Effect.logWarning : Effect.logDebug)("Maintenance failed; the next tick follows", error)
       )
     )
-    if (Option.isNone(tick)) return yield* Effect.sleep(busyMillis)
+    if (Option.isNone(tick)) return yield* backoff(5 + failures++)
+    failures = 0
     const { drained, leader, nextDue, promoted, pruned, rescued, rotation } = tick.value
     if (rescued > 0) yield* Effect.logInfo(`Rescued ${rescued} abandoned attempts`)
     const active =

@@ -35,7 +35,7 @@ export const makeSupervisor: Effect.Effect<Supervisor, never, Scope.Scope> = Eff
   const crash = yield* Deferred.make<never, WorkerCrashed>()
   const scope = yield* Effect.scope
   const claimers: Array<Fiber.RuntimeFiber<never>> = []
-  const stopClaiming = Effect.suspend(() => Fiber.interruptAll(claimers.splice(0)))
+  const stopClaiming = Effect.suspend(() => Fiber.interruptAll(claimers))
 
   const onExit = (exit: Exit.Exit<unknown>): Effect.Effect<void> => {
     if (Exit.isSuccess(exit) || Cause.isInterruptedOnly(exit.cause)) return Effect.void

@@ -11,10 +11,10 @@ it.live(
   `every committed job is completed exactly once (AWA_STRESS_SEED=${seed})`,
   () =>
     Effect.gen(function* () {
-      const report = yield* stress({ server: inject("postgresUrl"), jobs: 16_000, seed, edit })
+      const report = yield* stress({ server: inject("postgresUrl"), jobs: 15_000, seed, edit })
       const told = JSON.stringify(report, null, 1)
       expect(report.faults, told).toEqual({})
-      expect(report.totals["jobs"], told).toBeGreaterThan(15_000)
+      expect(report.totals["jobs"], told).toBeGreaterThanOrEqual(15_000)
       // The run was what it claims to have been.
       for (const what of [
         ...["batches with pending transactions", "attempts from behind a cursor", "completed by callers"],

@@ -494,5 +494,19 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "delete from {{schema}}.deferred_jobs d where d.ctid = any (v_rows)",
     "delete from {{schema}}.deferred_jobs d using {{schema}}.deferred_jobs o where o.job_id = d.job_id and o.ctid = any (v_rows)",
     "test/pg/plans.test.ts > plans that were made for an empty segment > analyzed while nearly empty, do with a full one what the rows in question need, and no more"
+  ),
+  of(
+    "read literals as the session says",
+    "010_enqueue.sql",
+    "set standard_conforming_strings = on\nas $$\ndeclare\n  v_slot",
+    "as $$\ndeclare\n  v_slot",
+    "test/pg/settings.test.ts > a role with standard_conforming_strings = off, escape_string_warning = off, backslash_quote = on enqueues and completes"
+  ),
+  of(
+    "do not fix the search path",
+    "040_complete_job.sql",
+    "set search_path = pg_catalog, pg_temp\n",
+    "",
+    "test/pg/settings.test.ts > a caller's own functions and operators are not what complete_job calls"
   )
 ]

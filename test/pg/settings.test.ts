@@ -2,18 +2,25 @@
 import { expect, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { randomBytes } from "node:crypto"
-import { at, connect, type Session } from "./database.js"
+import { at, connect, installText, type Session } from "./database.js"
 import { begin, claim, claimIds, close, complete, enqueue, evidence, fault, fileDatabase, only } from "./support.js"
 
 const database = fileDatabase()
 
 const roundTrip = (owner: Session, caller: Session) =>
   Effect.gen(function* () {
-    const id = yield* caller.value(
-      "select awa.insert_job('k', '{\"a\": \"\\\\\"}', 'q', '{\"delay_ms\": 0, \"run_at\": null}')"
-    )
+    const insert = (opts: unknown) =>
+      caller.value("select awa.insert_job($1, $2::text::jsonb, $3, $4::text::jsonb)", [
+        "it's\\a kind",
+        JSON.stringify({ a: "\\" }),
+        "q",
+        JSON.stringify(opts)
+      ])
+    const id = yield* insert({ delay_ms: 0, run_at: null })
+    const refused = yield* fault(insert({ run_at: "2030-01-01T00:00:00x5Z" }), "22023")
+    expect(refused.message).toBe("job 0: run_at: expected an ISO 8601 time with its zone")
     const attempt = only(yield* claim(owner))
-    expect(attempt.job_id).toBe(id)
+    expect([attempt.job_id, attempt.kind, attempt.args]).toEqual([id, "it's\\a kind", { a: "\\" }])
     const receipt = yield* complete(caller, attempt, { progress: { back: "\\" } })
     expect(receipt["outcome"]).toBe("completed")
     expect(yield* evidence(owner, [attempt])).toEqual([["closed", "completed"]])
@@ -69,9 +76,7 @@ for (const settings of [
         Effect.gen(function* () {
           const caller = yield* connect(url.href)
           expect(yield* caller.value("select current_user")).toBe(role)
-          if (!settings.some((setting) => setting.startsWith("standard_conforming"))) {
-            yield* roundTrip(owner, caller)
-          }
+          yield* roundTrip(owner, caller)
           const id = yield* caller.value("select awa.insert_job('k', '{}', 'q')")
           const attempt = only(yield* claim(owner))
           expect(attempt.job_id).toBe(id)
@@ -85,6 +90,67 @@ for (const settings of [
     })
   )
 }
+
+// C-50, C-54: shadowing by a schema of the caller's, and by its temporary objects
+it.scopedLive("a caller's own functions and operators are not what complete_job calls", () =>
+  Effect.gen(function* () {
+    const session = yield* (yield* database).session
+    yield* Effect.acquireRelease(
+      session.script(
+        `create schema evil;
+         create function evil.hit() returns boolean language plpgsql as $$ begin raise exception 'reached'; end $$;
+         create function evil.clock_timestamp() returns timestamptz language sql as 'select null::timestamptz where evil.hit()';
+         create function evil.pg_advisory_xact_lock(bigint) returns void language sql as 'select from evil.hit()';
+         create function evil.ne(bigint, bigint) returns boolean language sql as 'select evil.hit()';
+         create operator evil.<> (function = evil.ne, leftarg = bigint, rightarg = bigint);
+         create operator evil.< (function = evil.ne, leftarg = bigint, rightarg = bigint);
+         create temp table pg_database (oid oid, datname name)`
+      ),
+      () => Effect.ignore(session.script("reset search_path; drop schema evil cascade; drop table pg_temp.pg_database"))
+    )
+    yield* enqueue(session, 2)
+    const attempts = yield* claim(session)
+    yield* session.script("set search_path = evil, pg_temp, pg_catalog")
+    for (const attempt of attempts) yield* complete(session, attempt)
+    yield* enqueue(session, 1)
+    expect(yield* claim(session)).toHaveLength(1)
+  })
+)
+
+// F-31: a name that needs quoting wherever it goes, and the engine's lock keys and notes with it
+it.scopedLive("a schema of any name works, beside another installation in the same database", () =>
+  Effect.gen(function* () {
+    const schema = `We"ird-$$-Sch\u00e9ma'\\ {{ring}}`
+    const name = `"${schema.replaceAll('"', '""')}"`
+    const db = yield* database
+    const session = yield* db.session
+    yield* Effect.acquireRelease(session.script(`begin; ${installText({ ring: 4, schema })}; commit`), () =>
+      Effect.ignore(session.script(`drop schema ${name} cascade`))
+    )
+    const other = yield* db.session
+    yield* begin(other)
+    yield* enqueue(other, 1)
+    const id = yield* session.value(`select ${name}.insert_job('k', '{}', 'q')`)
+    const [row = {}] = yield* session.rows(`select * from ${name}.claim('q', 10, 1)`)
+    expect(row["job_id"]).toBe(id)
+    yield* begin(session)
+    yield* session.rows(`select * from ${name}.complete_job($1, $2, $3, $4, $5, $6)`, [
+      ...["job_id", "run_lease", "claim_slot", "receipt_id", "batch_id", "batch_index"].map((field) => row[field])
+    ])
+    expect(yield* session.value("select current_setting('awa.finalized')")).toBe(
+      `[${schema}/${String(row["receipt_id"])}]`
+    )
+    yield* session.script("commit")
+    expect(yield* session.value(`select outcome::text from ${name}.attempts`)).toBe("completed")
+    yield* session.rows(`select nextval(format('%s.entry_seq', $1::text)::regclass) from generate_series(1, 64)`, [
+      name
+    ])
+    for (const step of ["rotate('0', 1)", "rotate('0', 1)", "drain_segments()", "prune_segment('0')"]) {
+      yield* session.rows(`select ${name}.${step}`)
+    }
+    expect(yield* session.value(`select count(*) from ${name}.closures`)).toBe(0n)
+  })
+)
 
 // F-25: bigint everywhere; 2^31, 2^53 + 1
 it.scopedLive("ids beyond 2^31 and 2^53 are exact through every call", () =>

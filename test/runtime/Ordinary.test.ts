@@ -229,7 +229,9 @@ describe("a worker with a defect of its own", () => {
           assert.strictEqual(error._tag, "WorkerCrashed")
           yield* Notify.enqueue({ tag: "b" })
           yield* Effect.sleep("300 millis")
-          assert.strictEqual(yield* worker.inFlight, 1)
+          const states = yield* sql`select state from awa.jobs order by job_id`
+          assert.deepStrictEqual(states, [{ state: "running" }, { state: "available" }])
+          assert.strictEqual(yield* worker.inFlight, 0) // not beaten for any more: its lease is left to rescue
         })
       ),
     30_000

@@ -1,6 +1,6 @@
 import { SqlClient, type SqlError } from "@effect/sql"
 import { PgClient } from "@effect/sql-pg"
-import { Config, Context, Effect, Layer, Schema } from "effect"
+import { Config, Context, type Duration, Effect, Layer, Schema } from "effect"
 import type { Attempt, FinalizationReceipt, Worker } from "effect-awa"
 import * as Job from "effect-awa/Job"
 import type * as JobError from "effect-awa/JobError"
@@ -18,7 +18,7 @@ export const Charge = Job.make("charge", { payload, error: Declined, maxAttempts
 /** Completed by the runtime, in a batch. */
 export const Notify = Job.make("notify", { payload, error: Declined, maxAttempts: 3 })
 
-type HandlerError = Declined | JobOutcome.OutcomeSelected | SqlError.SqlError
+type HandlerError = Declined | JobOutcome.OutcomeSelected | JobError.PayloadRejected | SqlError.SqlError
 export type Owned = Attempt.OwnedAttempt<"charge", Payload>
 export type Receipt = FinalizationReceipt.FinalizationReceipt<"charge">
 export type OwnedHandler = (
@@ -62,7 +62,8 @@ export interface WorldOptions {
   readonly owned?: OwnedHandler
   readonly ordinary?: OrdinaryHandler
   readonly worker?: Partial<Pick<Worker.WorkerOptions, "queues" | "shutdownGrace" | "interruptGrace" | "beat">>
-  readonly staleness?: string
+  readonly staleness?: Duration.DurationInput
+  readonly applicationTransaction?: Duration.DurationInput
 }
 
 /** A database, both proxies, the handlers and a worker; rescue acts only when the test says so. */
@@ -81,8 +82,12 @@ export const world = (options: WorldOptions) => {
       const { url } = yield* TestDatabase.TestDatabase
       return Testing.worker({
         jobs: [Charge, Notify],
-        maintenance: { staleness: options.staleness === undefined ? "1 hour" : "200 millis" },
+        maintenance: { staleness: options.staleness ?? "1 hour" },
+        beat: options.staleness === undefined ? "1 second" : "50 millis",
         database: Config.succeed(yield* runtime.through(url)),
+        ...(options.applicationTransaction === undefined
+          ? {}
+          : { applicationTransaction: options.applicationTransaction }),
         ...options.worker
       })
     })

@@ -82,9 +82,9 @@ const transaction = (world: World, connection: Line, killer: Session, random: Ra
     if (prepare) {
       const gid = `awa_${world.seed}_${session.pid}_${random.between(0, 1e9)}`
       yield* session.script(`prepare transaction '${gid}'`)
-      world.prepared.push(gid)
+      world.prepared.push([gid, made])
       count(world, "prepared")
-      return made
+      return 0
     }
     if (end === "cut") {
       yield* cut(killer, session)
@@ -140,10 +140,12 @@ export const janitor = (world: World) =>
         world,
         Effect.gen(function* () {
           yield* Effect.sleep(random.between(5, random.chance(0.1) ? 700 : 60))
-          const gid = world.prepared.splice(random.between(0, Math.max(0, world.prepared.length - 1)), 1)[0]
-          if (gid === undefined) return
+          const [next] = world.prepared.splice(random.between(0, Math.max(0, world.prepared.length - 1)), 1)
+          if (next === undefined) return
+          const [gid, jobs] = next
           const keep = random.chance(0.75)
           yield* session.script(`${keep ? "commit" : "rollback"} prepared '${gid}'`)
+          if (keep) yield* Ref.update(world.committed, (n) => n + jobs)
           count(world, keep ? "prepared, committed" : "prepared, rolled back")
         })
       )

@@ -18,8 +18,8 @@ export interface World {
   /** Jobs that are committed and not completed, as of a moment ago. */
   readonly backlog: Ref.Ref<number>
   readonly stopped: Ref.Ref<boolean>
-  /** Transactions that were prepared and wait for their end. */
-  readonly prepared: Array<string>
+  /** Transactions that were prepared and wait for their end, and how many jobs each has. */
+  readonly prepared: Array<readonly [string, number]>
   readonly counts: Map<string, number>
 }
 
