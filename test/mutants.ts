@@ -1,3 +1,5 @@
+import { sabotages } from "./pg/sabotages.js"
+
 /** A sabotage of one place, and the test that must turn red by it. */
 export interface Mutant {
   readonly name: string
@@ -37,16 +39,16 @@ const runtime: ReadonlyArray<Mutant> = [
   {
     name: "release the permit before the flush is answered",
     file: "src/Worker.ts",
-    from: `completion.end({ token: entry.attempt.token, ending, hasState: entry.hasState }))`,
-    to: `Effect.as(Effect.forkDaemon(completion.end({ token: entry.attempt.token, ending, hasState: entry.hasState })), completion.lost("early")))`,
+    from: "completion.end({ token: entry.attempt.token, ending, hasState: entry.hasState })",
+    to: 'Effect.as(Effect.forkDaemon(completion.end({ token: entry.attempt.token, ending, hasState: entry.hasState })), completion.lost("early"))',
     suite: release,
     test: "of ordinary attempts is freed only after the database has answered for it"
   },
   {
     name: "ignore the command tag of COMMIT",
     file: "src/ApplicationPool.ts",
-    from: `return tag === "COMMIT" ?`,
-    to: `return tag !== "" ?`,
+    from: `return tag === "COMMIT"`,
+    to: `return tag !== ""`,
     suite: callerOwned,
     test: "notices a COMMIT that is answered by ROLLBACK",
     core: true
@@ -80,7 +82,7 @@ const runtime: ReadonlyArray<Mutant> = [
   {
     name: "let a leaked fiber write on the connection after its transaction",
     file: "src/ApplicationPool.ts",
-    from: "        open = false\n",
+    from: "    own.close()\n",
     to: "",
     suite: "test/runtime/Pools.test.ts",
     test: "no runtime statement runs on an application connection, whatever a handler does with its transaction"
@@ -103,14 +105,6 @@ const runtime: ReadonlyArray<Mutant> = [
     to: `return "stale"`,
     suite: callerOwned,
     test: "is accepted from durable evidence when its handler ends with a failure after the commit"
-  },
-  {
-    name: "settle without the attempt's lock",
-    file: "schema/functions/030_close.sql",
-    from: "if not pg_try_advisory_xact_lock(hashtextextended({{key attempt}} || p_job_id || '/' || p_run_lease, 0)) then",
-    to: "if false then",
-    suite: "test/pg/close.test.ts",
-    test: "settle"
   },
   {
     name: "accept any receipt",
@@ -171,8 +165,8 @@ const runtime: ReadonlyArray<Mutant> = [
   {
     name: "let a hung neighbour hold up its batch",
     file: "src/Completion.ts",
-    from: `error.sqlState !== undefined && (error.sqlState === "55P03" ||`,
-    to: `error.sqlState !== undefined && (`,
+    from: `sqlState === "55P03" ||`,
+    to: ``,
     suite: release,
     test: "is not held up by a stale member, nor by a neighbour that an application transaction holds"
   },
@@ -186,4 +180,20 @@ const runtime: ReadonlyArray<Mutant> = [
   }
 ]
 
-export const mutants: ReadonlyArray<Mutant> = runtime
+const core: ReadonlySet<string> = new Set([
+  "take the current segment from a row",
+  "forget who was in progress below the cursor",
+  "take a pending transaction for ended",
+  "order a lane by seq",
+  "drain under writers",
+  "close without the receipt"
+])
+
+/** The engine's own sabotages name a file of schema/ and the path of a test. */
+const engine = sabotages.map(({ file, from, name, test, to }): Mutant => {
+  const [suite = "", ...path] = test.split(" > ")
+  const folder = /^\d{4}_/.test(file) ? "migrations" : "functions"
+  return { name, file: `schema/${folder}/${file}`, from, to, suite, test: path.join(" "), core: core.has(name) }
+})
+
+export const mutants: ReadonlyArray<Mutant> = [...runtime, ...engine]
