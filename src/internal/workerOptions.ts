@@ -2,7 +2,6 @@ import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
 import type { RegisteredHandler } from "../Handlers.js"
-import type { WorkerOptions } from "../Worker.js"
 import { nameFault } from "./names.js"
 
 /** An option of the worker breaks its rule; nothing was started. */
@@ -18,11 +17,19 @@ export class WorkerMisconfigured extends Schema.TaggedError<WorkerMisconfigured>
   }
 }
 
+/** The options that can be wrong, as far as they are looked at here. */
+interface Checked {
+  readonly queues: Readonly<Record<string, { readonly concurrency: number }>>
+  readonly beat?: Duration.DurationInput
+  readonly busyTick?: Duration.DurationInput
+  readonly idleTick?: Duration.DurationInput
+}
+
 const maxConcurrency = 10_000
 
 const faultOf = (
   handlers: ReadonlyArray<RegisteredHandler>,
-  options: WorkerOptions
+  options: Checked
 ): { readonly option: string; readonly rule: string } | undefined => {
   const kinds = new Set<string>()
   for (const { kind } of handlers) {
@@ -31,6 +38,7 @@ const faultOf = (
     if (kinds.has(kind)) return { option: `jobs: the kind ${JSON.stringify(kind)}`, rule: "listed once" }
     kinds.add(kind)
   }
+  if (Object.keys(options.queues).length === 0) return { option: "queues", rule: "at least one queue" }
   for (const [queue, { concurrency }] of Object.entries(options.queues)) {
     const fault = nameFault(queue)
     if (fault !== undefined) return { option: `queues: the name ${JSON.stringify(queue)}`, rule: fault }
@@ -50,7 +58,7 @@ const faultOf = (
 /** @internal */
 export const checkOptions = (
   handlers: ReadonlyArray<RegisteredHandler>,
-  options: WorkerOptions
+  options: Checked
 ): Effect.Effect<void, WorkerMisconfigured> =>
   Effect.suspend(() => {
     const fault = faultOf(handlers, options)
