@@ -1,6 +1,6 @@
 /**
- * The account: what the server holds when all is over, read by plain SQL over a connection of its own, past the library and
- * past the proxy.
+ * The account: what the server holds when all is over, read by plain SQL over a connection of its own, past the library
+ * and past the proxy.
  */
 import { SqlClient } from "@effect/sql/SqlClient"
 import { Effect } from "effect"
@@ -112,8 +112,8 @@ const doubledInvoices = Effect.flatMap(
   SqlClient,
   (sql) => sql<{ invoiceId: number; rows: string }>`
     select invoice_id as "invoiceId",
-           string_agg(format('%s by attempt %s (%s)', to_char(amount_cents / 100.0, 'FM999990.00'), attempt, charge_id), ' and '
-                      order by booked_at) as rows
+           string_agg(format('%s by attempt %s (%s)', to_char(amount_cents / 100.0, 'FM999990.00'), attempt, charge_id),
+                      ' and ' order by booked_at) as rows
     from ledger group by 1 having count(*) > 1 order by 1 limit 4`
 )
 

@@ -1,6 +1,6 @@
 /**
- * How it is done without caller-owned completion: the handler commits first, and the runtime reports the job's end later.
- * The business SQL is the same. Between the two commits fits a crash, a lost answer, or a rescue; then the job runs again.
+ * How it is done without caller-owned completion: the handler commits first, and the runtime reports the job's end
+ * later. The business SQL is the same. Between the two fits a crash, a lost answer, a rescue: the job runs again.
  */
 import { SqlClient } from "@effect/sql/SqlClient"
 import { Effect } from "effect"

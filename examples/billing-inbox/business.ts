@@ -1,6 +1,6 @@
 /**
- * The business: an invoice is charged, and the books, the invoice and the follow-up job change in the same commit as the
- * job's completion. This is the file to copy; everything else in this folder tries to break it.
+ * The business: an invoice is charged, and the ledger, the invoice and the follow-up job change in the same commit as
+ * the job's completion. This is the file to copy; everything else in this folder tries to break it.
  */
 import { SqlClient } from "@effect/sql/SqlClient"
 import { Effect, Schema } from "effect"
@@ -16,7 +16,7 @@ export const SendReceipt = Job.make("send-receipt", {
   queue: "mail"
 })
 
-/** What a charge means for our own data. Nothing here looks whether it was done before, and no constraint would mind. */
+/** What a charge means for our own data. Nothing here looks whether it was done before; no constraint would mind. */
 export const book = (invoice: typeof Invoice.Type, chargeId: string, attempt: number) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient

@@ -21,7 +21,7 @@ export interface Kill {
 /** At these shares of the work a worker is killed; a little later by the seed. */
 const killAt = [0.12, 0.34, 0.56, 0.74]
 
-/** SIGKILL for the worker that has most charges in flight, once it has enough of them, and a new worker in its place. */
+/** SIGKILL for the worker with most charges in flight, once there are enough of them, and a new one in its place. */
 const killing = (fleet: Fleet, watch: Watch, random: Utils.PCGRandom, kills: Array<Kill>) =>
   Effect.forEach(killAt, (share) =>
     Effect.gen(function* () {
@@ -54,8 +54,9 @@ const lostAnswers = (random: Utils.PCGRandom): FaultProxy.FaultRule => ({
 })
 
 /**
- * A transaction hangs in its middle until the server has taken its attempt back, and then goes on as if nothing had been.
- * The second rule injects nothing: it holds the answer to the finalization that follows for no time, and counts refusals.
+ * A transaction hangs in its middle until the server has taken its attempt back, and then goes on as if nothing had
+ * been. The second rule injects nothing: it holds the answer to the finalization that follows for no time, and counts
+ * refusals.
  */
 const heldTransactions = (random: Utils.PCGRandom, watch: Watch) => {
   const every = 100

@@ -1,6 +1,6 @@
 /**
- * A worker process. It is told everything by its environment, says what it has to say as JSON lines on its standard output,
- * and stops when its standard input ends: when it is told to, or when whoever started it is gone.
+ * A worker process. It is told everything by its environment, says what it has to say in JSON lines on its standard
+ * output, and stops when its standard input ends: when it is told to, or when whoever started it is gone.
  */
 import { NodeRuntime, NodeStream } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
@@ -28,8 +28,8 @@ const WorkerLive = Layer.unwrapEffect(
       schema,
       name,
       runtimeConnections: 4,
-      // Short, so that a storm of half a minute is long. The queue's deadline (inbox.ts) is shorter than a beat: an attempt
-      // that is held at the proxy is taken back by the database before a heartbeat would find out and interrupt it.
+      // Short, so that a storm of half a minute is long. The queue's deadline (inbox.ts) is shorter than a beat: an
+      // attempt that is held at the proxy is taken back, and its transaction let go, before a heartbeat interrupts it.
       beat: "4 seconds",
       busyTick: "250 millis",
       maintenance: { staleness: "9 seconds" },

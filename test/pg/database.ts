@@ -132,8 +132,21 @@ export const createDatabase = (
     administer(server, `create database ${name} template ${template}`).pipe(
       Effect.retry({ while: (fault) => fault.code === "55006", schedule: Schedule.spaced("20 millis"), times: 500 })
     ),
-    () => Effect.ignore(administer(server, `drop database if exists ${name} with (force)`))
+    () =>
+      // A transaction that a failed test left prepared would keep the database, and pin the horizon of the whole server.
+      Effect.scoped(Effect.flatMap(connect(at(server, name)), rollbackPrepared)).pipe(
+        Effect.andThen(administer(server, `drop database if exists ${name} with (force)`)),
+        Effect.ignore
+      )
   ).pipe(Effect.as(at(server, name)))
+
+/** Ends what is prepared in the session's database. */
+export const rollbackPrepared = (session: Session): Effect.Effect<void, PgFault> =>
+  session
+    .rows(
+      "select format('rollback prepared %L', gid) as sql from pg_prepared_xacts where database = current_database()"
+    )
+    .pipe(Effect.flatMap((rows) => Effect.forEach(rows, ({ sql }) => session.script(String(sql)), { discard: true })))
 
 const administer = (server: string, sql: string): Effect.Effect<void, PgFault> =>
   Effect.scoped(Effect.flatMap(connect(server), (session) => session.script(sql)))

@@ -129,7 +129,7 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "010_enqueue.sql",
     "    select last_value into v_value from {{schema}}.segment_cursor;\n    perform pg_advisory_xact_lock_shared(hashtextextended({{key segment}} || (v_value % {{ring}})::text, 0));\n    select last_value into v_again from {{schema}}.segment_cursor;\n",
     "    select s.generation * {{ring}} + s.slot into v_value from {{schema}}.segments s where s.state = 'open' order by s.generation desc limit 1;\n    perform pg_advisory_xact_lock_shared(hashtextextended({{key segment}} || (v_value % {{ring}})::text, 0));\n    v_again := v_value;\n",
-    "test/pg/segments.test.ts > a transaction opened before a rotation, a drain and a prune > enqueues into the current segment after them, in repeatable read"
+    "test/pg/rotation.test.ts > a transaction opened before a rotation, a drain and a prune > enqueues into the current segment after them, in repeatable read"
   ),
   of(
     "do not read the current segment again",
@@ -185,35 +185,35 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "070_maintenance.sql",
     "perform setval({{schema_text segment_cursor}}, v_next.generation * {{ring}} + v_next.slot);",
     "perform nextval({{schema_text segment_cursor}}) from generate_series(v_value + 1, v_next.generation * {{ring}} + v_next.slot);",
-    "test/pg/segments.test.ts > rotation > leaves nothing logged ahead in the cursor's sequence"
+    "test/pg/rotation.test.ts > rotation > leaves nothing logged ahead in the cursor's sequence"
   ),
   of(
     "rotate in one step",
     "070_maintenance.sql",
     "  return 'opened';\n",
     "  perform setval({{schema_text segment_cursor}}, (v_current.generation + 1) * {{ring}} + v_next.slot);\n  return 'opened';\n",
-    "test/pg/segments.test.ts > rotation > can stop between its two steps, for ever or until somebody continues"
+    "test/pg/rotation.test.ts > rotation > can stop between its two steps, for ever or until somebody continues"
   ),
   of(
     "do not repair a rotation",
     "070_maintenance.sql",
     "  update {{schema}}.segments s set state = 'sealed', sealed_at = clock_timestamp()\n  where s.state = 'open' and s.slot <> v_value % {{ring}};\n",
     "",
-    "test/pg/segments.test.ts > rotation > is repaired when the second step moved the cursor and did not commit"
+    "test/pg/rotation.test.ts > rotation > is repaired when the second step moved the cursor and did not commit"
   ),
   of(
     "rotate while idle",
     "0001_storage.sql",
     "opened_seq   bigint not null default 1,",
     "opened_seq   bigint not null default 0,",
-    "test/pg/segments.test.ts > rotation > goes by age and by size, and an idle system rotates nothing"
+    "test/pg/rotation.test.ts > rotation > goes by age and by size, and an idle system rotates nothing"
   ),
   of(
     "everybody leads",
     "070_maintenance.sql",
     "select pg_try_advisory_xact_lock(hashtextextended({{key leader}}, 0))",
     "select true",
-    "test/pg/segments.test.ts > the leader > is one transaction at a time, for every step"
+    "test/pg/rotation.test.ts > the leader > is one transaction at a time, for every step"
   ),
   of(
     "close by key alone",
@@ -276,21 +276,21 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "030_close.sql",
     "(i.outcome in ('retried', 'rescued') and e.attempt + 1 >= e.max_attempts) as ended",
     "(i.outcome = 'rescued' and e.attempt + 1 >= e.max_attempts) as ended",
-    "test/pg/close.test.ts > an attempt that is closed as > retried for the last time is failed, with all its errors, whatever delay it asked for"
+    "test/pg/outcomes.test.ts > an attempt that is closed as > retried for the last time is failed, with all its errors, whatever delay it asked for"
   ),
   of(
     "count a snooze",
     "030_close.sql",
     "case when i.outcome in ('snoozed', 'released') then e.attempt else e.attempt + 1 end as counted",
     "e.attempt + 1 as counted",
-    "test/pg/close.test.ts > an attempt that is closed as > snoozed or released does not count as an attempt; the lease rises all the same"
+    "test/pg/outcomes.test.ts > an attempt that is closed as > snoozed or released does not count as an attempt; the lease rises all the same"
   ),
   of(
     "keep the lease",
     "030_close.sql",
     "e.run_lease + 1 as run_lease, e.max_attempts,",
     "e.run_lease as run_lease, e.max_attempts,",
-    "test/pg/close.test.ts > an attempt that is closed as > snoozed or released does not count as an attempt; the lease rises all the same"
+    "test/pg/outcomes.test.ts > an attempt that is closed as > snoozed or released does not count as an attempt; the lease rises all the same"
   ),
   of(
     "wait in settle",
@@ -332,7 +332,7 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "040_complete_job.sql",
     "if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then",
     "if false then",
-    "test/pg/completeJob.test.ts > evidence that is not there > for the caller's snapshot, which is older than the claim, is 40001; a new transaction succeeds"
+    "test/pg/completeJobRaces.test.ts > evidence that is not there > for the caller's snapshot, which is older than the claim, is 40001; a new transaction succeeds"
   ),
   of(
     "complete with any fingerprint",
@@ -346,14 +346,14 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "040_complete_job.sql",
     "if claim_slot >> 12 <> v_meta.fingerprint or not v_meta.ours then",
     "if claim_slot >> 12 <> v_meta.fingerprint then",
-    "test/pg/completeJob.test.ts > a token from a copied database is refused there, before and after the copy is adopted"
+    "test/pg/completeJobRaces.test.ts > a token from a copied database is refused there, before and after the copy is adopted"
   ),
   of(
     "keep the fingerprint of a copy",
     "060_heartbeat.sql",
     "set installation_id = v_id, fingerprint = (hashtextextended(v_id::text, 0) & 524287)::integer,",
     "set installation_id = v_id,",
-    "test/pg/completeJob.test.ts > a token from a copied database is refused there, before and after the copy is adopted"
+    "test/pg/completeJobRaces.test.ts > a token from a copied database is refused there, before and after the copy is adopted"
   ),
   of(
     "accept a batch that was never drawn",
@@ -444,14 +444,14 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "070_maintenance.sql",
     "d where d.run_at <= v_now\n      order by",
     "d where d.run_at <= clock_timestamp()\n      order by",
-    "test/pg/rescue.test.ts > promote_due > does not walk the jobs that are not due, nor does a close that gives one job back"
+    "test/pg/promote.test.ts > promote_due > does not walk the jobs that are not due, nor does a close that gives one job back"
   ),
   of(
     "promote what another holds",
     "070_maintenance.sql",
     "limit p_limit for update skip locked);",
     "limit p_limit for update);",
-    "test/pg/rescue.test.ts > promote_due > leaves a job that another transaction holds, and takes it afterwards"
+    "test/pg/promote.test.ts > promote_due > leaves a job that another transaction holds, and takes it afterwards"
   ),
   of(
     "enqueue by the transaction's start",

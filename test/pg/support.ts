@@ -1,7 +1,16 @@
 /** Databases for test files, and the waiting that a race of two sessions needs. */
 import { Effect, Exit, Schedule, Schema, Scope } from "effect"
 import { afterAll, beforeAll, expect, inject } from "vitest"
-import { at, connect, createDatabase, freshName, installText, PgFault, type Session } from "./database.js"
+import {
+  at,
+  connect,
+  createDatabase,
+  freshName,
+  installText,
+  PgFault,
+  rollbackPrepared,
+  type Session
+} from "./database.js"
 import { column, isBigint } from "./engine.js"
 import { sabotages } from "./sabotages.js"
 
@@ -67,11 +76,7 @@ end $$`
 /** Whoever was left behind by an earlier test of the file, a prepared transaction included, is gone. */
 const reset = (session: Session) =>
   Effect.gen(function* () {
-    for (const { gid } of yield* session.rows(
-      "select quote_literal(gid) as gid from pg_prepared_xacts where database = current_database()"
-    )) {
-      yield* session.script(`rollback prepared ${String(gid)}`)
-    }
+    yield* rollbackPrepared(session)
     yield* session
       .value(
         `select count(pg_terminate_backend(pid)) from pg_stat_activity
