@@ -1,7 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Session } from "./database.js"
-import { at } from "./database.js"
 import {
   type Attempt,
   beat,
