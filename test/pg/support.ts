@@ -23,7 +23,7 @@ export interface Database {
   readonly session: Effect.Effect<Session, PgFault, Scope.Scope>
 }
 
-/** The sabotage whose detection this run proves (see mutants.ts). */
+/** A sabotage to look at by hand: `AWA_SABOTAGE="<its name>" npx vitest run test/pg`. */
 export const edit = (() => {
   const chosen = process.env["AWA_SABOTAGE"]
   if (chosen === undefined) return undefined
