@@ -12,24 +12,35 @@ import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
-import * as Fiber from "effect/Fiber"
-import * as FiberId from "effect/FiberId"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
-import { ApplicationTransaction, type Finalizations } from "./ApplicationTransaction.js"
-import { acquire, discard, guard, lastCommand, observe, within } from "./internal/applicationConnection.js"
-import { guardedCommit, makeFinalizations } from "./internal/commitGuard.js"
+import { ApplicationTransaction } from "./ApplicationTransaction.js"
+import { acquire, discard, guard, within } from "./internal/applicationConnection.js"
+import { makeFinalizations } from "./internal/commitGuard.js"
+import { checkBudget } from "./internal/connectionBudget.js"
 import { type PoolMismatch, samePrimary, serverVersion } from "./internal/samePrimary.js"
-import { isFatal, sqlStateOf } from "./internal/sqlState.js"
-import {
-  CommitUnknown,
-  CompletionMissing,
-  RolledBack,
-  type TransactionError,
-  TransactionTooLong,
-  TransactionUnavailable
-} from "./JobError.js"
-import { type DatabaseError, RuntimePool } from "./RuntimePool.js"
+import { runBody } from "./internal/transactionBody.js"
+import { beginText, commit, rollback } from "./internal/transactionEnd.js"
+import { CompletionMissing, type TransactionError, TransactionUnavailable } from "./JobError.js"
+import { type ConnectionBudgetExceeded, type DatabaseError, PoolMisconfigured } from "./PoolError.js"
+import { RuntimePool } from "./RuntimePool.js"
+
+/**
+ * The connections that a program and its runtime may take; shown in `runtimes` (contract C-22, C-32, C-33).
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Connections {
+  /** `shared`: both sides together keep one bound (`SharedPool`). */
+  readonly mode: "separate" | "shared"
+  /** Of the application's pool. */
+  readonly application: number
+  /** Of the runtime's pool, and the one that listens. */
+  readonly runtime: number
+  /** How many transactions of `ApplicationPool.transaction` are open at once, if that is bounded besides. */
+  readonly callerOwned?: number | undefined
+}
 
 /**
  * The application's pool: the program's own `PgClient`, proven to reach the same database as the runtime's pool (contract
@@ -42,6 +53,7 @@ export class ApplicationPool extends Context.Tag("effect-awa/ApplicationPool")<
   ApplicationPool,
   {
     readonly client: SqlClient.SqlClient
+    readonly connections: Connections
     /**
      * BEGIN · body · COMMIT. Inside the body every program over `SqlClient` joins the transaction. Committed only with every
      * completion that was tried in it in place; bounded in time on both sides; an interruption rolls it back.
@@ -67,124 +79,69 @@ export type InTransaction = ApplicationTransaction | SqlClient.SqlClient | SqlCl
 export interface ApplicationPoolOptions {
   /** How long a transaction may be open; 5 seconds unless said otherwise. Waiting for a connection is bounded alike. */
   readonly maximumDuration?: Duration.DurationInput | undefined
+  /**
+   * How many of the transactions are open at once. The others wait for their turn, as long as it takes, and hold nothing
+   * meanwhile: admission, where the pool's own timeout would fail them. No bound unless said otherwise.
+   */
+  readonly callerOwned?: number | undefined
+  /** Whether the connections are part of one bound; set by whoever made it. `separate` unless said otherwise. */
+  readonly mode?: Connections["mode"] | undefined
+  readonly budget?: BudgetOptions | undefined
 }
-
-/** A rollback that takes longer than this is not waited for: the connection is ended instead, and the server rolls back. */
-const rollbackMillis = 2_000
-
-/** How much later than the client the server ends a transaction, when the client has vanished. */
-const serverSlackMillis = 1_000
-
-/** States after which it is open whether COMMIT took effect: the backend was ended, or the answer came from elsewhere. */
-const ambiguous = (state: string): boolean => /^(08|57P|58|XX)/.test(state)
-
-const beginText = (version: number, maximumMillis: number): string => {
-  const limit = maximumMillis + serverSlackMillis
-  return (
-    `begin; set local statement_timeout = ${limit}; set local idle_in_transaction_session_timeout = ${limit}` +
-    (version >= 170000 ? `; set local transaction_timeout = ${limit}` : "")
-  )
-}
-
-const rollback = (connection: Connection): Effect.Effect<void> =>
-  Effect.flatMap(within(connection.executeRaw("rollback", []), rollbackMillis), (exit) =>
-    Option.isSome(exit) && Exit.isSuccess(exit.value) ? Effect.void : discard(connection)
-  )
-
-const commit = (
-  connection: Connection,
-  finalizations: Finalizations,
-  maximumMillis: number
-): Effect.Effect<void, CommitUnknown | CompletionMissing | RolledBack> =>
-  Effect.flatMap(
-    within(connection.executeRaw(guardedCommit(finalizations), []), maximumMillis + 2 * serverSlackMillis),
-    (answer): Effect.Effect<void, CommitUnknown | CompletionMissing | RolledBack> => {
-      if (Option.isNone(answer)) {
-        return Effect.zipRight(
-          discard(connection),
-          Effect.fail(new CommitUnknown({ cause: new Error("COMMIT was not answered in time") }))
-        )
-      }
-      const exit = answer.value
-      if (Exit.isSuccess(exit)) {
-        const tag = lastCommand(exit.value)
-        return tag === "COMMIT"
-          ? Effect.void
-          : Effect.fail(new RolledBack({ cause: new Error(`COMMIT answered ${tag}`) }))
-      }
-      const cause = Cause.squash(exit.cause)
-      const state = Option.getOrUndefined(sqlStateOf(cause))
-      if (state === undefined || ambiguous(state) || isFatal(cause)) {
-        return Effect.zipRight(discard(connection), Effect.fail(new CommitUnknown({ cause })))
-      }
-      return Effect.zipRight(
-        rollback(connection),
-        Effect.fail(
-          state === "WA007"
-            ? new CompletionMissing({
-                sqlState: "WA007",
-                reason: "a completion in it was rolled back with its savepoint"
-              })
-            : new RolledBack({ cause })
-        )
-      )
-    }
-  )
-
-/** How long an interrupted body may take to end by itself, before its connection is ended under it. */
-const bodyGraceMillis = 250
 
 /**
- * The body's exit. It runs in a fiber of its own, which is interrupted when the time is over or the caller is; a statement in
- * it that cannot be interrupted, and whose answer never comes, ends with the connection.
+ * The comparison of both pools with what the server gives (contract C-33): a line in the log at the start, a warning when it
+ * is too much. Behind a pooler it compares the wrong things: what counts there is the pooler's own bound.
+ *
+ * @since 0.1.0
+ * @category models
  */
-const runBody = <A, E>(
-  body: Effect.Effect<A, E>,
-  connection: Connection,
-  restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
-  maximumMillis: number
-): Effect.Effect<{ readonly exit: Exit.Exit<A, E | TransactionTooLong>; readonly clean: boolean }> =>
-  Effect.gen(function* () {
-    const fiber = yield* Effect.fork(restore(body))
-    const waited = yield* Effect.exit(restore(observe(fiber, maximumMillis)))
-    if (Exit.isSuccess(waited) && Option.isSome(waited.value)) {
-      yield* Fiber.inheritAll(fiber)
-      return { exit: waited.value.value, clean: true }
-    }
-    fiber.unsafeInterruptAsFork(FiberId.none)
-    const ended = yield* observe(fiber, bodyGraceMillis)
-    if (Option.isNone(ended)) {
-      yield* discard(connection)
-      yield* Fiber.await(fiber)
-    }
-    return {
-      exit: Exit.isFailure(waited)
-        ? Exit.failCause(waited.cause)
-        : Exit.fail(new TransactionTooLong({ millis: maximumMillis })),
-      clean: Option.isSome(ended)
-    }
-  })
+export interface BudgetOptions {
+  /** How many processes like this one run at the same time, during a rolling upgrade too; 1 unless said otherwise. */
+  readonly processes?: number | undefined
+  /** Fail with `ConnectionBudgetExceeded` instead of warning; `false` unless said otherwise. */
+  readonly strict?: boolean | undefined
+  /** The size of the application's pool, where its client does not say it: `PgClient.fromPool` does not. */
+  readonly applicationConnections?: number | undefined
+}
 
 const makeTransaction =
-  (client: SqlClient.SqlClient, version: number, maximumMillis: number): ApplicationPool["Type"]["transaction"] =>
+  (
+    client: SqlClient.SqlClient,
+    version: number,
+    maximumMillis: number,
+    admission: Effect.Semaphore
+  ): ApplicationPool["Type"]["transaction"] =>
   <A, E, R>(body: Effect.Effect<A, E, R>) =>
     Effect.uninterruptibleMask((restore) =>
       Effect.gen(function* () {
         if (Option.isSome(yield* Effect.serviceOption(SqlClient.TransactionConnection))) {
           return yield* new TransactionUnavailable({ reason: "a transaction is open already on this fiber" })
         }
-        const acquired = yield* Effect.catchTag(
-          acquire(client.reserve, restore, maximumMillis),
-          "SqlError",
-          (cause: SqlError) => new TransactionUnavailable({ reason: "no connection", cause })
-        )
-        if (Option.isNone(acquired)) {
-          return yield* new TransactionUnavailable({ reason: "the application pool gave no connection in time" })
-        }
-        const { connection, release } = acquired.value
-        return yield* Effect.ensuring(inTransaction(body, client, connection, restore, version, maximumMillis), release)
+        yield* restore(admission.take(1))
+        return yield* Effect.ensuring(admitted(body, client, restore, version, maximumMillis), admission.release(1))
       })
     )
+
+const admitted = <A, E, R>(
+  body: Effect.Effect<A, E, R>,
+  client: SqlClient.SqlClient,
+  restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
+  version: number,
+  maximumMillis: number
+): Effect.Effect<A, E | TransactionError, Exclude<R, InTransaction>> =>
+  Effect.gen(function* () {
+    const acquired = yield* Effect.catchTag(
+      acquire(client.reserve, restore, maximumMillis),
+      "SqlError",
+      (cause: SqlError) => new TransactionUnavailable({ reason: "no connection", cause })
+    )
+    if (Option.isNone(acquired)) {
+      return yield* new TransactionUnavailable({ reason: "the application pool gave no connection in time" })
+    }
+    const { connection, release } = acquired.value
+    return yield* Effect.ensuring(inTransaction(body, client, connection, restore, version, maximumMillis), release)
+  })
 
 const inTransaction = <A, E, R>(
   body: Effect.Effect<A, E, R>,
@@ -231,21 +188,47 @@ const inTransaction = <A, E, R>(
     return exit.value
   })
 
+type MakeError = SqlError | DatabaseError | PoolMismatch | PoolMisconfigured | ConnectionBudgetExceeded
+
+/** A transaction that is longer is a mistake, and a timer cannot wait much longer. */
+const longestMillis = 86_400_000
+
+/** What a pool of the driver holds unless it is told otherwise. */
+const driversDefault = 10
+
 /**
- * Makes the application pool from the program's `PgClient`.
+ * Makes the application pool from the program's `PgClient`, and compares both pools with what the server gives.
  *
  * @since 0.1.0
  * @category constructors
  */
 export const make = Effect.fnUntraced(function* (
   options?: ApplicationPoolOptions
-): Effect.fn.Return<ApplicationPool["Type"], SqlError | DatabaseError | PoolMismatch, PgClient.PgClient | RuntimePool> {
+): Effect.fn.Return<ApplicationPool["Type"], MakeError, PgClient.PgClient | RuntimePool> {
+  const { budget, callerOwned } = options ?? {}
+  for (const [option, value] of Object.entries({ callerOwned, "budget.processes": budget?.processes })) {
+    if (value !== undefined && !(Number.isInteger(value) && value >= 1)) {
+      return yield* new PoolMisconfigured({ option, rule: "an integer from 1" })
+    }
+  }
+  const maximumMillis = Duration.toMillis(options?.maximumDuration ?? "5 seconds")
+  if (!(maximumMillis > 0 && maximumMillis <= longestMillis)) {
+    return yield* new PoolMisconfigured({ option: "maximumDuration", rule: "a duration above zero, at most a day" })
+  }
   const client = yield* PgClient.PgClient
   const runtime = yield* RuntimePool
   yield* samePrimary(client, runtime)
   const version = yield* serverVersion(client)
-  const maximumMillis = Duration.toMillis(options?.maximumDuration ?? "5 seconds")
-  return { client, transaction: makeTransaction(client, version, maximumMillis) }
+  const connections: Connections = {
+    mode: options?.mode ?? "separate",
+    application: budget?.applicationConnections ?? client.config.maxConnections ?? driversDefault,
+    runtime: runtime.connections,
+    callerOwned
+  }
+  yield* checkBudget(runtime, connections, budget?.processes ?? 1, budget?.strict ?? false)
+  const unbounded = connections.mode === "shared" ? connections.application : Number.MAX_SAFE_INTEGER
+  const admission = yield* Effect.makeSemaphore(callerOwned ?? unbounded)
+  return { client, connections, transaction: makeTransaction(client, version, maximumMillis, admission) }
 })
 
 /**
@@ -270,7 +253,7 @@ export const make = Effect.fnUntraced(function* (
  */
 export const layer = (
   options?: ApplicationPoolOptions
-): Layer.Layer<ApplicationPool, SqlError | DatabaseError | PoolMismatch, PgClient.PgClient | RuntimePool> =>
+): Layer.Layer<ApplicationPool, MakeError, PgClient.PgClient | RuntimePool> =>
   Layer.effect(ApplicationPool, make(options))
 
 export {
@@ -280,3 +263,11 @@ export {
    */
   PoolMismatch
 } from "./internal/samePrimary.js"
+
+export {
+  /**
+   * @since 0.1.0
+   * @category errors
+   */
+  ConnectionBudgetExceeded
+} from "./PoolError.js"

@@ -4,8 +4,11 @@
  * @since 0.1.0
  */
 import * as Context from "effect/Context"
+import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
+import * as Predicate from "effect/Predicate"
 import type { FinalizationToken } from "./FinalizationToken.js"
 import * as Column from "./internal/column.js"
 import { makeToken } from "./internal/makeToken.js"
@@ -29,8 +32,12 @@ export interface ClaimedAttempt {
   readonly priority: number
   /** What an earlier attempt left behind. */
   readonly progress: unknown
+  /** What the callback was answered with that the job was parked on. */
+  readonly callbackResult: Option.Option<unknown>
   /** When the database will take the attempt back, in microseconds since the epoch. */
   readonly deadlineMicros: bigint | undefined
+  /** How long that is from the claim on, by the database's clock, in milliseconds. */
+  readonly deadlineInMillis: number | undefined
 }
 
 /**
@@ -41,7 +48,12 @@ export interface ClaimedAttempt {
  */
 export interface Claimed {
   readonly attempts: ReadonlyArray<ClaimedAttempt>
+  /** A lane was another claimer's at this moment: it may have more. */
   readonly busy: boolean
+  /** The queue is at its fleet-wide rate: nothing more may be claimed for so long. */
+  readonly retryAfter: Duration.Duration | undefined
+  /** Caller-owned completion is disabled for the queue: attempts of such kinds are to be put aside (contract C-60). */
+  readonly gated: boolean
 }
 
 /**
@@ -75,7 +87,9 @@ const readAttempt = (queue: string, row: Column.Row): ClaimedAttempt => ({
   kind: Column.string(row[9]),
   args: row[10],
   progress: row[11],
-  deadlineMicros: Column.nullable(Column.bigint)(row[12])
+  deadlineMicros: Column.nullable(Column.bigint)(row[12]),
+  deadlineInMillis: Column.nullable((left) => Number(Column.bigint(left)))(row[16]),
+  callbackResult: Array.isArray(row[14]) ? Option.some<unknown>(row[14][0]) : Option.none()
 })
 
 /**
@@ -85,18 +99,29 @@ const readAttempt = (queue: string, row: Column.Row): ClaimedAttempt => ({
 export const make: Effect.Effect<Claim["Type"], never, RuntimePool> = Effect.map(RuntimePool, (pool) => {
   const text =
     "select job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, attempt, max_attempts, priority, kind, " +
-    "args, progress, (extract(epoch from deadline_at) * 1000000)::bigint, lane_busy " +
+    "args, progress, (extract(epoch from deadline_at) * 1000000)::bigint, lane_busy, " +
+    // in an array, since the result may be JSON's null
+    "case when callback_result is not null then jsonb_build_array(callback_result) end, retry_ms, " +
+    "(extract(epoch from deadline_at - clock_timestamp()) * 1000)::bigint " +
     `from ${pool.quotedSchema}.claim($1, $2, $3)`
   return {
     take: (queue, slots, runtimeId) =>
       Effect.map(pool.call({ name: "claim", text, values: [queue, slots, String(runtimeId)] }), (rows) => {
         const attempts: Array<ClaimedAttempt> = []
         let busy = false
+        let retryAfter: Duration.Duration | undefined
+        let gated = false
         for (const row of rows) {
+          if (row[0] !== null) {
+            attempts.push(readAttempt(queue, row))
+            continue
+          }
           if (Column.boolean(row[13])) busy = true
-          else attempts.push(readAttempt(queue, row))
+          if (Predicate.hasProperty(row[10], "gated")) gated = true
+          const retryMillis = Column.nullable(Column.number)(row[15])
+          if (retryMillis !== undefined) retryAfter = Duration.millis(retryMillis)
         }
-        return { attempts, busy }
+        return { attempts, busy, retryAfter, gated }
       })
   }
 })

@@ -3,17 +3,20 @@
  *
  * @since 0.1.0
  */
+import * as Cause from "effect/Cause"
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
+import * as FiberId from "effect/FiberId"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
 import type { FinalizationToken } from "./FinalizationToken.js"
 import { backoff } from "./internal/backoff.js"
 import { answering, makeBatcher, type Pending } from "./internal/batcher.js"
 import * as Column from "./internal/column.js"
-import { type Ending, endingDetail, plainEnding, refusesContent } from "./internal/ending.js"
+import { type Ending, endingDetail, noCallback, plainEnding, refusesContent } from "./internal/ending.js"
 import { newFlushId } from "./internal/flushId.js"
 import { makeSettled } from "./internal/makeSettled.js"
+import { makePark } from "./internal/parking.js"
 import { tokenColumns, tokenParameters } from "./internal/tokenColumns.js"
 import { type DatabaseError, RuntimePool } from "./RuntimePool.js"
 import type { Settled } from "./Settled.js"
@@ -180,7 +183,54 @@ export const make = Effect.fnUntraced(function* (
     lingerMillis: options?.lingerMillis ?? 2,
     run: flush
   })
-  return { end: enqueue, lost: (outcome) => makeSettled("stale", outcome) }
+  const park = makePark(pool)
+  let closed = false
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      closed = true
+    })
+  )
+  /** Asked again as long as there is a worker: afterwards it frees nothing, and rescue has it. */
+  const orEnd = (again: Effect.Effect<Settled>): Effect.Effect<Settled> =>
+    Effect.suspend(() => (closed ? Effect.failCause(Cause.interrupt(FiberId.none)) : again))
+
+  /** By itself, outside any batch, and until the database has answered: that, and nothing earlier, frees the permit. */
+  const parkUntilAnswered = (request: EndRequest, callbackId: string, tries: number): Effect.Effect<Settled> =>
+    Effect.matchEffect(park(request.token, callbackId, request.ending.progress), {
+      onFailure: (error) =>
+        refusesContent(error.sqlState) // the id is not one
+          ? enqueue({ ...request, ending: noCallback(request.ending) })
+          : Effect.zipRight(
+              Effect.zipRight(noteRetry(error, tries), backoff(tries)),
+              orEnd(Effect.suspend(() => parkUntilAnswered(request, callbackId, tries + 1)))
+            ),
+      onSuccess: (answer): Effect.Effect<Settled> => {
+        switch (answer) {
+          case "parked":
+            return Effect.succeed(makeSettled("parked", "parked"))
+          case "released":
+          case "retried":
+            return Effect.succeed(makeSettled("closed", answer))
+          case "stale":
+            return Effect.succeed(makeSettled("stale", "parked"))
+          case "replaced":
+            return enqueue({ ...request, ending: noCallback(request.ending) })
+          case "busy":
+            return Effect.zipRight(
+              backoff(tries),
+              orEnd(Effect.suspend(() => parkUntilAnswered(request, callbackId, tries + 1)))
+            )
+        }
+      }
+    })
+
+  return {
+    end: (request) =>
+      request.ending.callbackId === undefined
+        ? enqueue(request)
+        : parkUntilAnswered(request, request.ending.callbackId, 0),
+    lost: (outcome) => makeSettled("stale", outcome)
+  }
 })
 
 /**

@@ -5,17 +5,84 @@
  */
 import { SqlClient } from "@effect/sql/SqlClient"
 import { SqlError } from "@effect/sql/SqlError"
-import * as DateTime from "effect/DateTime"
-import * as Duration from "effect/Duration"
+import type * as DateTime from "effect/DateTime"
+import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
-import * as Option from "effect/Option"
 import { InstalledSchema } from "./InstalledSchema.js"
-import { nameFault } from "./internal/names.js"
-import { quoteIdentifier } from "./internal/renderSql.js"
-import { sqlMessageOf, sqlStateOf } from "./internal/sqlState.js"
-import { storageFault } from "./internal/storable.js"
-import { PayloadRejected } from "./JobError.js"
-import * as JobId from "./JobId.js"
+import { encodeJob, insertText, jobsText, readAnswers, refusedJobs } from "./internal/enqueueCall.js"
+import type { DuplicateJob, PayloadRejected } from "./JobError.js"
+import type * as JobId from "./JobId.js"
+
+/**
+ * What the enqueue of a job does whose unique key another job holds. `skip` answers the other job. `replace` gives the other
+ * job what this one says, as long as it waits to run (scheduled or retryable); afterwards it is `skip`. `error` fails with
+ * `DuplicateJob`.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type OnConflict = "skip" | "replace" | "error"
+
+/**
+ * What a unique key is made of, and what happens to a twin.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface UniqueKey<out Policy extends OnConflict = OnConflict> {
+  /** The parts of the job that twins have in common: `["kind", "args"]`, or `["kind"]` beside a `key`, unless said otherwise. */
+  readonly by?: ReadonlyArray<"kind" | "queue" | "args"> | undefined
+  /** A key of the application's own, besides what `by` says; at most 8192 bytes. */
+  readonly key?: string | undefined
+  /** `skip` unless said otherwise. */
+  readonly onConflict?: Policy | undefined
+}
+
+/**
+ * A key that the job gives back: when it is claimed for the first time (`unclaimed`), or when it has ended (`incomplete`,
+ * unless said otherwise).
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface UniqueWhilePending<out Policy extends OnConflict = OnConflict> extends UniqueKey<Policy> {
+  readonly states?: "unclaimed" | "incomplete" | undefined
+  /** The key is held at most this long, counted from the enqueue; no bound unless said otherwise. */
+  readonly window?: Duration.DurationInput | undefined
+}
+
+/**
+ * A key that is held for its window although the job has ended: if it completed (`successful`), or however (`all`).
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface UniqueForWindow<out Policy extends OnConflict = OnConflict> extends UniqueKey<Policy> {
+  readonly states: "successful" | "all"
+  /** How long the key is held, counted from the enqueue. Afterwards the next enqueue takes it over. */
+  readonly window: Duration.DurationInput
+}
+
+/**
+ * Keeps out twins of a job. The database decides, in any isolation level: an enqueue waits for the end of a transaction that
+ * enqueues a twin, so one that is rolled back swallows nothing. The key is given back in the commit that ends the job.
+ *
+ * @example
+ * ```ts
+ * import { Schema } from "effect"
+ * import { Job } from "effect-awa"
+ *
+ * // one pending synchronization per account; a later one replaces the payload of one that still waits
+ * export const Sync = Job.make("sync", {
+ *   payload: Schema.Struct({ account: Schema.Int, cursor: Schema.String }),
+ *   unique: ({ account }) => ({ key: String(account), states: "unclaimed", onConflict: "replace" })
+ * })
+ * ```
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Unique<Policy extends OnConflict = OnConflict> = UniqueWhilePending<Policy> | UniqueForWindow<Policy>
 
 /**
  * How a job is enqueued.
@@ -23,7 +90,7 @@ import * as JobId from "./JobId.js"
  * @since 0.1.0
  * @category models
  */
-export interface EnqueueOptions {
+export interface EnqueueOptions<out Policy extends OnConflict = OnConflict> {
   /** The job's queue; the definition's, or `default`. */
   readonly queue?: string | undefined
   /** From 1 (first) to 4 (last); 2 unless said otherwise. */
@@ -36,6 +103,29 @@ export interface EnqueueOptions {
   readonly maxAttempts?: number | undefined
   /** Whether workers are told at once (they find the job in any case); true unless said otherwise. */
   readonly notify?: boolean | undefined
+  /** Whether twins are kept out, instead of what the definition says; `false`: not at all. */
+  readonly unique?: Unique<Policy> | false | undefined
+}
+
+/**
+ * `inserted`: a new job. `existing`: another job holds the unique key and was left as it is. `replaced`: another job holds it
+ * and has the new payload, queue, priority and number of attempts now, and the new time if one was named; its id, its attempts
+ * so far and its progress stay.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Answer = "inserted" | "existing" | "replaced"
+
+/**
+ * What became of one job of a call.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface EnqueueAnswer {
+  readonly id: JobId.JobId
+  readonly answer: Answer
 }
 
 /**
@@ -50,80 +140,30 @@ export interface EncodedJob {
   readonly options: EnqueueOptions
 }
 
-/** Compact JSON; the server's own check allows for the spaces that it stores. */
-const maxPayloadBytes = 1_048_576
-
-const optionFault = (options: EnqueueOptions): PayloadRejected | undefined => {
-  const { delay, maxAttempts, priority, runAt } = options
-  if (priority !== undefined && ![1, 2, 3, 4].includes(priority)) {
-    return new PayloadRejected({ path: "priority", rule: "expected an integer from 1 to 4" })
-  }
-  if (maxAttempts !== undefined && !(Number.isInteger(maxAttempts) && maxAttempts >= 1 && maxAttempts <= 32767)) {
-    return new PayloadRejected({ path: "maxAttempts", rule: "expected an integer from 1 to 32767" })
-  }
-  if (delay !== undefined && !Duration.isFinite(Duration.decode(delay))) {
-    return new PayloadRejected({ path: "delay", rule: "expected a finite duration" })
-  }
-  if (delay !== undefined && runAt !== undefined) {
-    return new PayloadRejected({ path: "runAt", rule: "not together with delay" })
-  }
-  return undefined
-}
-
-const encodeOne = (job: EncodedJob): Effect.Effect<string, PayloadRejected> =>
-  Effect.suspend(() => {
-    const { kind, options } = job
-    const queue = options.queue ?? "default"
-    const kindFault = nameFault(kind)
-    if (kindFault !== undefined) return new PayloadRejected({ path: "kind", rule: kindFault })
-    const queueFault = nameFault(queue)
-    if (queueFault !== undefined) return new PayloadRejected({ path: "queue", rule: queueFault })
-    const badOption = optionFault(options)
-    if (badOption !== undefined) return badOption
-    const fault = storageFault(job.args, "payload")
-    if (fault !== undefined) return new PayloadRejected(fault)
-    const args = JSON.stringify(job.args)
-    if (Buffer.byteLength(args, "utf8") > maxPayloadBytes) {
-      return new PayloadRejected({ path: "payload", rule: "at most 1 MiB of JSON" })
-    }
-    const opts: Record<string, unknown> = {}
-    if (options.priority !== undefined) opts["priority"] = options.priority
-    if (options.maxAttempts !== undefined) opts["max_attempts"] = options.maxAttempts
-    if (options.runAt !== undefined) opts["run_at"] = DateTime.formatIso(DateTime.toUtc(options.runAt))
-    if (options.delay !== undefined) opts["delay_ms"] = Math.ceil(Duration.toMillis(options.delay))
-    if (options.notify === false) opts["notify"] = false
-    return Effect.succeed(
-      `{"kind":${JSON.stringify(kind)},"queue":${JSON.stringify(queue)},"opts":${JSON.stringify(opts)},"args":${args}}`
-    )
-  })
-
-const refused = (error: SqlError): PayloadRejected | SqlError => {
-  const state = Option.getOrUndefined(sqlStateOf(error))
-  return state === "22023" || state === "WA005" || state === "22P05" || state === "54000"
-    ? new PayloadRejected({ path: "job", rule: sqlMessageOf(error) })
-    : error
-}
-
 /**
- * Enqueues jobs in one statement on the ambient transaction, or in one of its own outside any. The ids come back in order.
- * Fails with `PayloadRejected`, before anything is sent, on a job that PostgreSQL could not store or that breaks a rule.
+ * Enqueues jobs in one statement on the ambient transaction, or in one of its own outside any. The answers come back in order.
+ * Fails with `PayloadRejected`, before anything is sent, on a job that PostgreSQL could not store or that breaks a rule, and
+ * with `DuplicateJob` on a job that is `unique` with `onConflict: "error"` and has a twin. A failure keeps all of them out, and
+ * inside a transaction it aborts it.
  *
  * @since 0.1.0
  * @category combinators
  */
 export const insertJobs = Effect.fnUntraced(function* (
   jobs: ReadonlyArray<EncodedJob>
-): Effect.fn.Return<ReadonlyArray<JobId.JobId>, PayloadRejected | SqlError, SqlClient> {
+): Effect.fn.Return<ReadonlyArray<EnqueueAnswer>, PayloadRejected | DuplicateJob | SqlError, SqlClient> {
   if (jobs.length === 0) return []
-  const encoded = yield* Effect.forEach(jobs, encodeOne)
+  const encoded = yield* Effect.forEach(jobs, encodeJob)
   const client = yield* SqlClient
-  const schema = quoteIdentifier(yield* InstalledSchema)
-  // past the client's own name and type transformations: one text column, read by position
+  // past the client's own name and type transformations: text columns, read by position
   const rows = yield* client
-    .unsafe(`select i::text from ${schema}.insert_jobs($1::text::jsonb) i`, [`[${encoded.join(",")}]`])
-    .values.pipe(Effect.mapError(refused))
-  const ids = rows.flatMap(([id]) => (typeof id === "string" ? [JobId.make(BigInt(id))] : []))
-  return ids.length === jobs.length
-    ? ids
-    : yield* new SqlError({ message: "insert_jobs answered another number of jobs", cause: rows.length })
+    .unsafe(insertText(yield* InstalledSchema), [jobsText(encoded)])
+    .values.pipe(Effect.mapError(refusedJobs))
+  const answers = readAnswers(
+    rows.map(([id, answer]) => [id, answer] as const),
+    jobs.length
+  )
+  return (
+    answers ?? (yield* new SqlError({ message: "insert_jobs answered another number of jobs", cause: rows.length }))
+  )
 })

@@ -11,10 +11,10 @@ import type * as Effect from "effect/Effect"
 import type * as Option from "effect/Option"
 import type { ApplicationPool, InTransaction } from "./ApplicationPool.js"
 import type { ApplicationTransaction } from "./ApplicationTransaction.js"
-import type { Progress } from "./Attempt.js"
+import type { Callback, CallbackOptions, Progress } from "./Attempt.js"
 import type { FinalizationReceipt } from "./FinalizationReceipt.js"
 import type { FinalizationToken } from "./FinalizationToken.js"
-import type { CompleteError, FinalizeError } from "./JobError.js"
+import type { CallbackUnavailable, CompleteError, FinalizeError, StaleAttempt } from "./JobError.js"
 import type { JobId } from "./JobId.js"
 import type { RetryPolicy } from "./RetryPolicy.js"
 import type { RunLease } from "./RunLease.js"
@@ -51,6 +51,12 @@ export interface AttemptHandle {
   readonly deadline: Option.Option<DateTime.Utc>
   readonly idempotencyKey: string
   readonly progress: Progress
+  /** What was last said of the progress, as JSON text. */
+  readonly progressText: () => string | undefined
+  readonly callbackResult: Option.Option<unknown>
+  readonly callback: <A, I>(
+    options: CallbackOptions<A, I>
+  ) => Effect.Effect<Callback<A>, StaleAttempt | CallbackUnavailable>
   readonly token: FinalizationToken
   readonly finalize: <Kind extends string, A, E, R>(
     kind: Kind,

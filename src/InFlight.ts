@@ -23,13 +23,20 @@ export type Interruption = "lost" | "shutdown"
  */
 export interface Entry {
   readonly attempt: ClaimedAttempt
+  /** When its claim was asked for; this and the other times are the process's monotonic clock's. */
   readonly claimedAtMillis: number
+  /** When the database takes the attempt back, if it has a deadline. */
+  readonly deadlineAtMillis: number | undefined
+  /** The last sign of life that the database is known to have of the attempt: it may be rescued a staleness later. */
+  aliveAtMillis: number
   fiber: Fiber.RuntimeFiber<void> | undefined
   interruption: Interruption | undefined
   /** Whether the handler has ended; what is left is to settle the attempt. */
   exited: boolean
   /** Whether the database holds a row of mutable state for the attempt. */
   hasState: boolean
+  /** Whether caller-owned completion was disabled for the queue, at its claim or when it was to be completed. */
+  gated: boolean
   /** What the handler last said of its progress, as JSON text, and whether the database has it. */
   progress: { readonly json: string; readonly flushed: boolean } | undefined
 }
@@ -62,10 +69,13 @@ export const make = (): InFlight => {
       const entry: Entry = {
         attempt,
         claimedAtMillis: nowMillis,
+        deadlineAtMillis: attempt.deadlineInMillis === undefined ? undefined : nowMillis + attempt.deadlineInMillis,
+        aliveAtMillis: nowMillis,
         fiber: undefined,
         interruption: undefined,
         exited: false,
         hasState: false,
+        gated: false,
         progress: undefined
       }
       entries.add(entry)

@@ -18,15 +18,23 @@ import * as Enqueue from "./Enqueue.js"
 import type { FinalizationReceipt } from "./FinalizationReceipt.js"
 import { type AttemptHandle, type Handles, handles, type RegisteredHandler, type StoredError } from "./Handlers.js"
 import { InstalledSchema } from "./InstalledSchema.js"
+import { bindToken } from "./internal/makeToken.js"
 import { storedError } from "./internal/storedError.js"
-import { AttemptFailed, type FinalizeError, PayloadRejected } from "./JobError.js"
+import {
+  AttemptFailed,
+  type CallbackError,
+  type DuplicateJob,
+  type FinalizeError,
+  PayloadRejected
+} from "./JobError.js"
+import { type Defined, TypeId } from "./JobDefinition.js"
 import type { JobId } from "./JobId.js"
 import type { JobOutcome, OutcomeSelected } from "./JobOutcome.js"
 import * as RetryPolicy from "./RetryPolicy.js"
 import type { RuntimePool } from "./RuntimePool.js"
 
 /**
- * An enqueued job.
+ * An enqueued job, or the one that holds its unique key.
  *
  * @since 0.1.0
  * @category models
@@ -34,7 +42,17 @@ import type { RuntimePool } from "./RuntimePool.js"
 export interface Enqueued<Kind extends string> {
   readonly kind: Kind
   readonly id: JobId
+  /** Whether the job is new; always `inserted` without `unique`. */
+  readonly answer: Enqueue.Answer
 }
+
+/**
+ * `DuplicateJob` where `onConflict` may be `error`, and nothing elsewhere.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type DuplicateOf<Policy extends Enqueue.OnConflict> = "error" extends Policy ? DuplicateJob : never
 
 /** A handler that asks for the runtime's pool does not compile, at the handler. */
 type Guard<R> = [Extract<R, RuntimePool>] extends [never]
@@ -47,26 +65,28 @@ type Guard<R> = [Extract<R, RuntimePool>] extends [never]
  * @since 0.1.0
  * @category models
  */
-export interface Job<Kind extends string, Payload, E> {
+export interface Job<Kind extends string, Payload, E, out Policy extends Enqueue.OnConflict = never> extends Defined {
   readonly kind: Kind
   /**
    * Enqueues one job. Inside a transaction of the ambient `SqlClient` it joins; otherwise it commits by itself. Fails with
-   * `PayloadRejected`, before any SQL, when the payload cannot be stored or an option breaks its rule.
+   * `PayloadRejected`, before any SQL, when the payload cannot be stored or an option breaks its rule, and with `DuplicateJob`
+   * only where the definition or these options say `unique` with `onConflict: "error"`.
    */
-  readonly enqueue: (
+  readonly enqueue: <Own extends Enqueue.OnConflict = never>(
     payload: Payload,
-    options?: Enqueue.EnqueueOptions
-  ) => Effect.Effect<Enqueued<Kind>, PayloadRejected | SqlError, SqlClient>
-  /** Enqueues many jobs in one statement. The answer is in the payloads' order. */
-  readonly enqueueAll: (
+    options?: Enqueue.EnqueueOptions<Own>
+  ) => Effect.Effect<Enqueued<Kind>, PayloadRejected | SqlError | DuplicateOf<Policy | Own>, SqlClient>
+  /** Enqueues many jobs in one statement. The answer is in the payloads' order; of twins among them the first is inserted. */
+  readonly enqueueAll: <Own extends Enqueue.OnConflict = never>(
     payloads: Iterable<Payload>,
-    options?: Enqueue.EnqueueOptions
-  ) => Effect.Effect<ReadonlyArray<Enqueued<Kind>>, PayloadRejected | SqlError, SqlClient>
+    options?: Enqueue.EnqueueOptions<Own>
+  ) => Effect.Effect<ReadonlyArray<Enqueued<Kind>>, PayloadRejected | SqlError | DuplicateOf<Policy | Own>, SqlClient>
   /** An ordinary handler: its job is completed by the runtime after it succeeded, in a batch. */
   readonly toLayer: <R>(
     run: (
       attempt: Attempt<Kind, Payload>
-    ) => Effect.Effect<void | JobOutcome, E | OutcomeSelected | PayloadRejected | SqlError, R> & Guard<R>
+    ) => Effect.Effect<void | JobOutcome, E | OutcomeSelected | CallbackError | PayloadRejected | SqlError, R> &
+      Guard<R>
   ) => Layer.Layer<Handles<Kind>, never, R>
   /**
    * A caller-owned handler: its job is completed in the application's own transaction, and the receipt of that completion is
@@ -75,11 +95,20 @@ export interface Job<Kind extends string, Payload, E> {
   readonly toLayerCallerOwned: <R>(
     run: (
       attempt: OwnedAttempt<Kind, Payload>
-    ) => Effect.Effect<FinalizationReceipt<Kind>, E | OutcomeSelected | FinalizeError | PayloadRejected | SqlError, R> &
+    ) => Effect.Effect<
+      FinalizationReceipt<Kind>,
+      E | OutcomeSelected | FinalizeError | CallbackError | PayloadRejected | SqlError,
+      R
+    > &
       Guard<R>
   ) => Layer.Layer<Handles<Kind>, never, R>
   /** The payload as it is stored. Fails with `PayloadRejected` on what the schema does not accept. */
   readonly encode: (payload: Payload) => Effect.Effect<unknown, PayloadRejected>
+  /** The job as it is enqueued, with the definition's own options: for drivers other than `SqlClient` (`effect-awa/Driver`). */
+  readonly request: (
+    payload: Payload,
+    options?: Enqueue.EnqueueOptions
+  ) => Effect.Effect<Enqueue.EncodedJob, PayloadRejected>
   /** The kind's handler, for the worker. */
   readonly handler: Effect.Effect<RegisteredHandler, never, Handles<Kind>>
 }
@@ -88,7 +117,7 @@ export interface Job<Kind extends string, Payload, E> {
  * @since 0.1.0
  * @category models
  */
-export interface JobOptions<Payload, PayloadEncoded, E, EEncoded> {
+export interface JobOptions<Payload, PayloadEncoded, E, EEncoded, Policy extends Enqueue.OnConflict = never> {
   readonly payload: Schema.Schema<Payload, PayloadEncoded>
   /** The failures that the handler declares; they are stored with the job, encoded. */
   readonly error?: Schema.Schema<E, EEncoded>
@@ -96,6 +125,8 @@ export interface JobOptions<Payload, PayloadEncoded, E, EEncoded> {
   readonly queue?: string
   readonly priority?: 1 | 2 | 3 | 4
   readonly maxAttempts?: number
+  /** Keeps out twins of a job, or of those jobs for whose payload it says so. */
+  readonly unique?: Enqueue.Unique<Policy> | ((payload: Payload) => Enqueue.Unique<Policy> | false)
   readonly retry?: RetryPolicy.RetryPolicy
   /** A handler that runs longer is interrupted, and the attempt failed. */
   readonly timeout?: Duration.DurationInput
@@ -117,28 +148,49 @@ export interface JobOptions<Payload, PayloadEncoded, E, EEncoded> {
  * @since 0.1.0
  * @category constructors
  */
-export const make = <const Kind extends string, Payload, PayloadEncoded, E = never, EEncoded = never>(
+export const make = <
+  const Kind extends string,
+  Payload,
+  PayloadEncoded,
+  E = never,
+  EEncoded = never,
+  Policy extends Enqueue.OnConflict = never
+>(
   kind: Kind,
-  options: JobOptions<Payload, PayloadEncoded, E, EEncoded>
-): Job<Kind, Payload, E> => {
+  options: JobOptions<Payload, PayloadEncoded, E, EEncoded, Policy>
+): Job<Kind, Payload, E, Policy> => {
   const encodePayload = Schema.encode(options.payload)
   const encode = (payload: Payload) => Effect.mapError(encodePayload(payload), payloadRejected)
   const decode = Schema.decodeUnknown(options.payload)
   const tag = handles(kind)
-  const withDefaults = (overrides: Enqueue.EnqueueOptions | undefined): Enqueue.EnqueueOptions => ({
+  const withDefaults = (payload: Payload, overrides: Enqueue.EnqueueOptions | undefined): Enqueue.EnqueueOptions => ({
     ...overrides,
     queue: overrides?.queue ?? options.queue,
     priority: overrides?.priority ?? options.priority,
-    maxAttempts: overrides?.maxAttempts ?? options.maxAttempts
+    maxAttempts: overrides?.maxAttempts ?? options.maxAttempts,
+    unique: overrides?.unique ?? (typeof options.unique === "function" ? options.unique(payload) : options.unique)
   })
 
-  const enqueueAll: Job<Kind, Payload, E>["enqueueAll"] = (payloads, overrides) =>
-    Effect.forEach(payloads, (payload) =>
-      Effect.map(encode(payload), (args): Enqueue.EncodedJob => ({ kind, args, options: withDefaults(overrides) }))
-    ).pipe(
+  const request = (
+    payload: Payload,
+    overrides?: Enqueue.EnqueueOptions
+  ): Effect.Effect<Enqueue.EncodedJob, PayloadRejected> =>
+    Effect.map(encode(payload), (args) => ({ kind, args, options: withDefaults(payload, overrides) }))
+
+  // An overload, since the compiler does not see that DuplicateJob comes only from the options that say so.
+  function enqueueAll<Own extends Enqueue.OnConflict>(
+    payloads: Iterable<Payload>,
+    overrides?: Enqueue.EnqueueOptions<Own>
+  ): Effect.Effect<ReadonlyArray<Enqueued<Kind>>, PayloadRejected | SqlError | DuplicateOf<Policy | Own>, SqlClient>
+  function enqueueAll(
+    payloads: Iterable<Payload>,
+    overrides?: Enqueue.EnqueueOptions
+  ): Effect.Effect<ReadonlyArray<Enqueued<Kind>>, PayloadRejected | SqlError | DuplicateJob, SqlClient> {
+    return Effect.forEach(payloads, (payload) => request(payload, overrides)).pipe(
       Effect.flatMap(Enqueue.insertJobs),
-      Effect.map((ids) => ids.map((id) => ({ kind, id })))
+      Effect.map((answers) => answers.map(({ answer, id }) => ({ kind, id, answer })))
     )
+  }
 
   const register = <R>(
     mode: RegisteredHandler["mode"],
@@ -164,7 +216,9 @@ export const make = <const Kind extends string, Payload, PayloadEncoded, E = nev
       }))
     )
 
+  const { maxAttempts, priority, queue } = options
   return {
+    [TypeId]: { kind, payload: options.payload.ast, queue, priority, maxAttempts },
     kind,
     enqueue: (payload, overrides) =>
       Effect.flatMap(enqueueAll([payload], overrides), ([job]) =>
@@ -172,15 +226,19 @@ export const make = <const Kind extends string, Payload, PayloadEncoded, E = nev
       ),
     enqueueAll,
     encode,
+    request,
     toLayer: (run) => register("ordinary", (handle, payload) => run(attemptOf(kind, handle, payload))),
     toLayerCallerOwned: (run) =>
       register("caller-owned", (handle, payload) =>
-        run({
-          ...attemptOf(kind, handle, payload),
-          token: handle.token,
-          transaction: handle.transaction,
-          finalize: (body) => handle.finalize(kind, body),
-          completeInTx: handle.completeInTx(kind)
+        Effect.flatMap(InstalledSchema, (schema) => {
+          bindToken(handle.token, { schema, progress: handle.progressText })
+          return run({
+            ...attemptOf(kind, handle, payload),
+            token: handle.token,
+            transaction: handle.transaction,
+            finalize: (body) => handle.finalize(kind, body),
+            completeInTx: handle.completeInTx(kind)
+          })
         })
       ),
     handler: tag
@@ -216,7 +274,9 @@ const attemptOf = <Kind extends string, Payload>(
   maxAttempts: handle.maxAttempts,
   deadline: handle.deadline,
   idempotencyKey: handle.idempotencyKey,
-  progress: handle.progress
+  progress: handle.progress,
+  callbackResult: handle.callbackResult,
+  callback: handle.callback
 })
 
 const describeWith = <E, EEncoded>(

@@ -4,6 +4,7 @@
  * @since 0.1.0
  */
 import * as Schema from "effect/Schema"
+import { JobId } from "./JobId.js"
 
 /**
  * The attempt is over: it was rescued, closed by another outcome, or superseded by a newer run lease (`WA001`). The
@@ -137,6 +138,20 @@ export class TransactionTooLong extends Schema.TaggedError<TransactionTooLong>("
 }
 
 /**
+ * The body of a transaction in another driver rejected, and the transaction was rolled back. Nothing of it is visible.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class BodyFailed extends Schema.TaggedError<BodyFailed>("effect-awa/BodyFailed")("BodyFailed", {
+  cause: Schema.Defect
+}) {
+  override get message(): string {
+    return `The transaction was rolled back: ${this.cause instanceof Error ? this.cause.message : String(this.cause)}`
+  }
+}
+
+/**
  * The transaction could not be begun: the application pool gave no connection, a transaction is open already on this
  * fiber, or BEGIN failed. Nothing was written.
  *
@@ -174,20 +189,129 @@ export class PayloadRejected extends Schema.TaggedError<PayloadRejected>("effect
 }
 
 /**
+ * Another job holds the unique key of a job that was enqueued with `onConflict: "error"` (`23505`). Nothing of the call was
+ * enqueued, and a transaction that it was part of is aborted.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class DuplicateJob extends Schema.TaggedError<DuplicateJob>("effect-awa/DuplicateJob")("DuplicateJob", {
+  /** Which job of the call has a twin, counted from 0. */
+  index: Schema.Int,
+  /** The job that holds the key; undefined when it was another one of the same call. */
+  jobId: Schema.UndefinedOr(JobId)
+}) {
+  override get message(): string {
+    return this.jobId === undefined
+      ? `Job ${this.index} of the call has a twin in the same call`
+      : `Job ${this.index} of the call has a twin: job ${this.jobId} holds its unique key`
+  }
+}
+
+/**
  * Why an attempt failed although its handler did not: no handler for its kind, a payload that its schema does not
- * accept, a handler that ran past its timeout.
+ * accept, a handler that ran past its timeout or that parked its attempt on a callback that is not its own.
  *
  * @since 0.1.0
  * @category errors
  */
 export class AttemptFailed extends Schema.TaggedError<AttemptFailed>("effect-awa/AttemptFailed")("AttemptFailed", {
-  reason: Schema.Literal("unknown-kind", "payload", "timeout", "not-finalized", "not-a-receipt"),
+  reason: Schema.Literal("unknown-kind", "payload", "timeout", "not-finalized", "not-a-receipt", "no-callback"),
   detail: Schema.String
 }) {
   override get message(): string {
     return `${this.reason}: ${this.detail}`
   }
 }
+
+/**
+ * The callback that a handler waited for was answered with a failure, or is no longer its attempt's.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class CallbackFailed extends Schema.TaggedError<CallbackFailed>("effect-awa/CallbackFailed")("CallbackFailed", {
+  callbackId: Schema.String,
+  reason: Schema.String
+}) {
+  override get message(): string {
+    return `The callback failed: ${this.reason}`
+  }
+}
+
+/**
+ * The callback that a handler waited for was not answered in time. An answer that comes now is refused.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class CallbackTimedOut extends Schema.TaggedError<CallbackTimedOut>("effect-awa/CallbackTimedOut")(
+  "CallbackTimedOut",
+  {
+    callbackId: Schema.String
+  }
+) {
+  override get message(): string {
+    return "The callback was not answered in time"
+  }
+}
+
+/**
+ * The database refused what a callback needs, and would refuse it again: a privilege is missing, a timeout is not one. What
+ * can heal is tried again instead.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class CallbackUnavailable extends Schema.TaggedError<CallbackUnavailable>("effect-awa/CallbackUnavailable")(
+  "CallbackUnavailable",
+  {
+    reason: Schema.String
+  }
+) {
+  override get message(): string {
+    return `No callback is to be had: ${this.reason}`
+  }
+}
+
+/**
+ * There is no such callback: it timed out, it was replaced by a later one, its attempt ended without it, or it never was.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class CallbackUnknown extends Schema.TaggedError<CallbackUnknown>("effect-awa/CallbackUnknown")(
+  "CallbackUnknown",
+  {
+    callbackId: Schema.String
+  }
+) {
+  override get message(): string {
+    return `There is no callback ${this.callbackId}`
+  }
+}
+
+/**
+ * The callback's attempt is in the middle of a finalization. Answer again later: its end decides whether the callback counts.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export class CallbackBusy extends Schema.TaggedError<CallbackBusy>("effect-awa/CallbackBusy")("CallbackBusy", {
+  callbackId: Schema.String
+}) {
+  override get message(): string {
+    return `The attempt of callback ${this.callbackId} is in the middle of a finalization`
+  }
+}
+
+/**
+ * What registering a callback, and waiting for it, can fail with. Handlers need not catch these.
+ *
+ * @since 0.1.0
+ * @category errors
+ */
+export type CallbackError = StaleAttempt | CallbackFailed | CallbackTimedOut | CallbackUnavailable
 
 /**
  * What completing an attempt inside a transaction can fail with. Handlers need not catch these.
@@ -207,9 +331,9 @@ export type TransactionError =
   TransactionUnavailable | CompletionMissing | CommitUnknown | RolledBack | TransactionTooLong
 
 /**
- * What `finalize` can fail with, besides its body's own failures.
+ * What `finalize` can fail with, besides its body's own failures; `BodyFailed` in other drivers only, whose bodies are promises.
  *
  * @since 0.1.0
  * @category errors
  */
-export type FinalizeError = CompleteError | TransactionError
+export type FinalizeError = CompleteError | TransactionError | BodyFailed

@@ -18,7 +18,10 @@ import * as Schema from "effect/Schema"
  * @since 0.1.0
  * @category schemas
  */
-export const JobId = Schema.PositiveBigIntFromSelf.pipe(Schema.brand("effect-awa/JobId"))
+export const JobId = Schema.PositiveBigIntFromSelf.pipe(
+  Schema.lessThanOrEqualToBigInt(9_223_372_036_854_775_807n), // PostgreSQL's bigint
+  Schema.brand("effect-awa/JobId")
+)
 
 /**
  * @since 0.1.0
@@ -27,7 +30,7 @@ export const JobId = Schema.PositiveBigIntFromSelf.pipe(Schema.brand("effect-awa
 export type JobId = typeof JobId.Type
 
 /**
- * Makes a `JobId`; throws on anything but a positive `bigint`.
+ * Makes a `JobId`; throws on anything but a positive `bigint` of at most 63 bits.
  *
  * @since 0.1.0
  * @category constructors

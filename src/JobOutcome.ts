@@ -14,6 +14,8 @@ import * as Effect from "effect/Effect"
  * - `RetryAfter`: the attempt failed, run again after this delay instead of the retry policy's; it counts.
  * - `Discard`: the job must not run again, though it did not succeed.
  * - `Cancel`: the job is no longer wanted.
+ * - `DeadLetter`: the job goes to the dead letters at once, for somebody to look at, whatever attempts it had left.
+ * - `Park`: the attempt is left to its callback, and needs no worker until that is answered.
  *
  * @since 0.1.0
  * @category models
@@ -23,6 +25,8 @@ export type JobOutcome = Data.TaggedEnum<{
   RetryAfter: { readonly delay: Duration.Duration; readonly reason: string | undefined }
   Discard: { readonly reason: string }
   Cancel: { readonly reason: string }
+  DeadLetter: { readonly reason: string }
+  Park: { readonly callbackId: string }
 }>
 
 /**
@@ -75,6 +79,53 @@ export const discard = (reason: string): JobOutcome => JobOutcome.Discard({ reas
  * @category constructors
  */
 export const cancel = (reason: string): JobOutcome => JobOutcome.Cancel({ reason })
+
+/**
+ * The job goes to the dead letters (`dlq_entries`) at once, with this reason, whatever attempts it had left and whether or not
+ * its queue keeps dead letters of its own accord. It is kept there for its retention (30 days unless said otherwise), or until
+ * it is brought back. The reason is cut at 4 KiB. Contract C-02: a stale attempt's word changes nothing.
+ *
+ * @example
+ * ```ts
+ * import { Effect, Schema } from "effect"
+ * import { Job, JobOutcome } from "effect-awa"
+ *
+ * const Import = Job.make("import", { payload: Schema.Struct({ file: Schema.String }) })
+ * export const ImportLive = Import.toLayer((job) =>
+ *   job.payload.file.endsWith(".csv") ? Effect.void : Effect.succeed(JobOutcome.deadLetter("not a CSV file"))
+ * )
+ * ```
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const deadLetter = (reason: string): JobOutcome => JobOutcome.DeadLetter({ reason })
+
+/**
+ * Leaves the attempt to its callback: `callback.park` of a callback that it registered. The worker is free for other jobs,
+ * and the job goes on when the callback is answered, with the result as the next attempt's `callbackResult`; this attempt
+ * does not count then. A callback that fails or times out counts.
+ *
+ * @example
+ * ```ts
+ * import { Effect, Schema } from "effect"
+ * import { Job, JobOutcome } from "effect-awa"
+ *
+ * const Ship = Job.make("ship", { payload: Schema.Struct({ order: Schema.Int }) })
+ * export const ShipLive = Ship.toLayer((job) =>
+ *   Effect.gen(function* () {
+ *     if (job.callbackResult._tag === "Some") return
+ *     const callback = yield* job.callback({ timeout: "3 days", result: Schema.Unknown })
+ *     yield* Effect.log(`ask the carrier to call back ${callback.id}`)
+ *     return JobOutcome.park(callback.id)
+ *   })
+ * )
+ * ```
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const park = (callbackId: string): JobOutcome => JobOutcome.Park({ callbackId })
 
 /**
  * A typed failure that selects the attempt's outcome. It is how a caller-owned handler, whose success is a receipt and

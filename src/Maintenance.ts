@@ -8,7 +8,16 @@ import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Layer from "effect/Layer"
-import * as Column from "./internal/column.js"
+import {
+  makeKept,
+  makePromote,
+  makeRescue,
+  makeRescueLeases,
+  makeStep,
+  makeSweep,
+  makeTurn
+} from "./internal/maintenanceSteps.js"
+import { evidenceMillis, settingsOf } from "./internal/reconciliationOptions.js"
 import { type DatabaseError, RuntimePool } from "./RuntimePool.js"
 
 /**
@@ -21,10 +30,17 @@ export interface Tick {
   readonly leader: boolean
   readonly promoted: number
   readonly rescued: number
+  /** `idle`, `opened`, `advanced`, or `full`: no slot is free, and the current segment grows. */
   readonly rotation: string
+  /** Unclaimed entries that were moved out of the oldest segment's way. */
+  readonly spilled: number
   readonly drained: number
+  /** Attempts that outlived their segment and got a lease. */
+  readonly materialized: number
   readonly pruned: boolean
-  /** How long until a deferred job is due. */
+  /** Rows that had lived their time and were removed: terminal jobs, dead letters, ended leases, expired keys. */
+  readonly swept: number
+  /** How long until a job or a callback is due, or one that another transaction holds is worth another look. */
   readonly nextDue: Duration.Duration | undefined
 }
 
@@ -33,7 +49,7 @@ export interface Tick {
  * @category models
  */
 export interface MaintenanceOptions {
-  /** How long an attempt may be without a heartbeat; 60 seconds. */
+  /** How long an attempt may be without a heartbeat; 60 seconds. It is noticed within a twelfth of that. */
   readonly staleness?: Duration.DurationInput
   /** The age at which a segment is rotated out; 10 minutes. */
   readonly segmentAge?: Duration.DurationInput
@@ -41,6 +57,31 @@ export interface MaintenanceOptions {
   readonly segmentEntries?: number
   /** How long completed history is kept at least; 1 hour. */
   readonly completedHistory?: Duration.DurationInput
+  /**
+   * How long what became of an attempt is kept at least, for those that may still ask: the worker's reconciliation budget,
+   * the staleness and the life of its watchers together, 11½ minutes. The longest wish of the fleet counts.
+   */
+  readonly evidence?: Duration.DurationInput
+  /** How long jobs are kept that failed for good, were discarded or cancelled; 30 days. `Duration.infinity` keeps them for ever. */
+  readonly terminalRetention?: Duration.DurationInput
+  /** How long dead letters are kept; 30 days. Jobs in quarantine are kept until somebody decides. */
+  readonly deadLetterRetention?: Duration.DurationInput
+}
+
+/**
+ * The settings in force, in milliseconds; `Infinity` is stored as null.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface MaintenanceSettings {
+  readonly stalenessMillis: number
+  readonly segmentAgeMillis: number
+  readonly segmentEntries: number
+  readonly completedHistoryMillis: number
+  readonly evidenceMillis: number
+  readonly terminalRetentionMillis: number
+  readonly deadLetterRetentionMillis: number
 }
 
 /**
@@ -52,12 +93,12 @@ export class Maintenance extends Context.Tag("effect-awa/Maintenance")<
   {
     /** Every step, once. Each takes the leader's lock for its own transaction, so any runtime may call it at any time. */
     readonly tick: Effect.Effect<Tick, DatabaseError>
+    readonly settings: MaintenanceSettings
   }
 >() {}
 
-const promoteLimit = 1_000
-const rescueLimit = 500
-const sweepMillis = 60_000
+const earlier = (a: Duration.Duration | undefined, b: Duration.Duration | undefined): Duration.Duration | undefined =>
+  a === undefined || b === undefined ? (a ?? b) : Duration.min(a, b)
 
 /**
  * @since 0.1.0
@@ -65,88 +106,71 @@ const sweepMillis = 60_000
  */
 export const make = (options?: MaintenanceOptions): Effect.Effect<Maintenance["Type"], never, RuntimePool> =>
   Effect.map(RuntimePool, (pool) => {
-    const millis = (duration: Duration.DurationInput) => `${Duration.toMillis(duration)} milliseconds`
-    const step = (name: string, call: string, values: ReadonlyArray<unknown>, lockTimeoutMillis?: number) =>
-      Effect.map(
-        pool.call({
-          name,
-          text: `select * from ${pool.quotedSchema}.${call}`,
-          values,
-          timeoutMillis: 30_000,
-          lockTimeoutMillis: lockTimeoutMillis ?? 1_000
-        }),
-        ([row]) => row ?? []
-      )
-    const staleness = millis(options?.staleness ?? "60 seconds")
-    const keep = millis(options?.completedHistory ?? "1 hour")
-
-    const promote = Effect.gen(function* () {
-      let total = 0
-      for (;;) {
-        const [promoted, nextDue] = yield* step("promote-due", "promote_due($1)", [promoteLimit])
-        const count = Column.nullable(Column.number)(promoted)
-        total += count ?? 0
-        // a full batch that is still behind goes on; the lock is let go in between
-        if (count === undefined || count < promoteLimit) {
-          return { leader: count !== undefined, total, nextDue: Column.nullable(Column.bigint)(nextDue) }
-        }
-      }
+    const step = makeStep(pool)
+    const staleness = options?.staleness ?? "60 seconds"
+    const history = options?.completedHistory ?? "1 hour"
+    const settings: MaintenanceSettings = {
+      stalenessMillis: Duration.toMillis(staleness),
+      segmentAgeMillis: Duration.toMillis(options?.segmentAge ?? "10 minutes"),
+      segmentEntries: options?.segmentEntries ?? 1_000_000,
+      completedHistoryMillis: Duration.toMillis(history),
+      evidenceMillis:
+        options?.evidence === undefined
+          ? evidenceMillis(settingsOf({ staleness }))
+          : Duration.toMillis(options.evidence),
+      terminalRetentionMillis: Duration.toMillis(options?.terminalRetention ?? "30 days"),
+      deadLetterRetentionMillis: Duration.toMillis(options?.deadLetterRetention ?? "30 days")
+    }
+    const kept = makeKept(pool.quotedSchema)
+    const promote = makePromote(step)
+    const rescue = makeRescue(step, staleness)
+    const rescueLeases = makeRescueLeases(step, staleness)
+    const turn = makeTurn(step, {
+      segmentAge: settings.segmentAgeMillis,
+      segmentEntries: settings.segmentEntries,
+      history,
+      kept
     })
-    // Pruning gives up quietly when something holds a lock on the segment: the next tick tries again.
-    const prune = step("prune-segment", "prune_segment($1::interval)", [keep], 100).pipe(
-      Effect.map(([slot]) => slot !== null && slot !== undefined),
-      Effect.catchIf(
-        (error) => error.sqlState === "55P03",
-        () => Effect.succeed(false)
-      )
-    )
-
-    let sweptAt = performance.now()
-    const sweep = Effect.suspend(() => {
-      if (performance.now() - sweptAt < sweepMillis) return Effect.void
-      sweptAt = performance.now()
-      return step("sweep", "sweep($1::interval)", ["1 day"])
+    const sweep = makeSweep(step, {
+      terminal: settings.terminalRetentionMillis,
+      deadLetter: settings.deadLetterRetentionMillis,
+      history,
+      kept
     })
-
     const tick = Effect.gen(function* () {
       // each step by itself: one that fails must not keep the others from their work
       const promoted = yield* Effect.either(promote)
       if (Either.isRight(promoted) && !promoted.right.leader) {
         return {
           leader: false,
-          promoted: 0,
+          promoted: promoted.right.promoted,
           rescued: 0,
           rotation: "idle",
+          spilled: 0,
           drained: 0,
+          materialized: 0,
           pruned: false,
+          swept: 0,
           nextDue: undefined
         }
       }
-      const rescued = yield* Effect.either(
-        step("rescue-stale", "rescue_stale($1::interval, $2)", [staleness, rescueLimit])
-      )
-      const rotation = yield* Effect.either(
-        step("rotate", "rotate($1::interval, $2::bigint)", [
-          millis(options?.segmentAge ?? "10 minutes"),
-          String(options?.segmentEntries ?? 1_000_000)
-        ])
-      )
-      const drained = yield* Effect.either(step("drain-segments", "drain_segments()", []))
-      const pruned = yield* Effect.either(prune)
-      yield* sweep
-      const { total, nextDue } = yield* promoted
+      const rescued = yield* Effect.either(rescue)
+      const rescuedLeases = yield* Effect.either(rescueLeases)
+      const turned = yield* Effect.either(turn)
+      const swept = yield* Effect.either(sweep)
+      const { nextDue, promoted: total } = yield* promoted
+      const leases = yield* rescuedLeases
       const tick: Tick = {
         leader: true,
         promoted: total,
-        rescued: Column.nullable(Column.number)((yield* rescued)[0]) ?? 0,
-        rotation: Column.nullable(Column.string)((yield* rotation)[0]) ?? "idle",
-        drained: Column.nullable(Column.number)((yield* drained)[0]) ?? 0,
-        pruned: yield* pruned,
-        nextDue: nextDue === undefined ? undefined : Duration.millis(Number(nextDue))
+        rescued: (yield* rescued) + leases.rescued,
+        ...(yield* turned),
+        swept: yield* swept,
+        nextDue: earlier(nextDue, leases.nextDue)
       }
       return tick
     })
-    return { tick }
+    return { tick, settings }
   })
 
 /**

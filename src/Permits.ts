@@ -29,7 +29,8 @@ export interface Permits {
 }
 
 /**
- * Makes the permits of a queue. One fiber acquires at a time.
+ * Makes the permits of a queue. With `within`, which all queues of a runtime share, a permit is one of each, so that the
+ * runtime as a whole runs no more than its own total. One fiber acquires of a queue's own at a time.
  *
  * @example
  * ```ts
@@ -42,7 +43,7 @@ export interface Permits {
  * @since 0.1.0
  * @category constructors
  */
-export const make = (total: number): Effect.Effect<Permits> =>
+export const make = (total: number, within?: Permits): Effect.Effect<Permits> =>
   Effect.sync(() => {
     let free = total
     let waiting: Deferred.Deferred<void> | undefined
@@ -54,7 +55,7 @@ export const make = (total: number): Effect.Effect<Permits> =>
         waiting = undefined
       }
     }
-    const acquire = (limit: number): Effect.Effect<number> =>
+    const acquireOwn = (limit: number): Effect.Effect<number> =>
       Effect.suspend(() => {
         if (free > 0) {
           const taken = Math.min(free, limit)
@@ -62,17 +63,34 @@ export const make = (total: number): Effect.Effect<Permits> =>
           return Effect.succeed(taken)
         }
         waiting ??= Deferred.unsafeMake<void>(FiberId.none)
-        return Effect.zipRight(Deferred.await(waiting), acquire(limit))
+        return Effect.zipRight(Deferred.await(waiting), acquireOwn(limit))
       })
+    const surplus = (count: number): Effect.Effect<void> =>
+      Effect.zipRight(
+        Effect.sync(() => give(count)),
+        within === undefined ? Effect.void : within.surplus(count)
+      )
+    // One's own first: only its own fiber waits for those, while what a full queue held of the runtime's would starve the others.
+    const acquire = (limit: number): Effect.Effect<number> =>
+      within === undefined
+        ? acquireOwn(limit)
+        : Effect.uninterruptibleMask((restore) =>
+            Effect.flatMap(restore(acquireOwn(limit)), (own) =>
+              restore(within.acquire(own)).pipe(
+                Effect.onInterrupt(() => Effect.sync(() => give(own))),
+                Effect.tap((shared) => Effect.sync(() => give(own - shared)))
+              )
+            )
+          )
     return {
       total,
       free: Effect.sync(() => free),
       acquire,
-      surplus: (count) => Effect.sync(() => give(count)),
+      surplus,
       release: (settled) =>
-        Effect.sync(() => {
+        Effect.suspend(() => {
           if (!spend(settled)) throw new Error("a permit can be freed once, by the proof that its attempt is settled")
-          give(1)
+          return surplus(1)
         })
     }
   })

@@ -4,35 +4,40 @@
  * @since 0.1.0
  */
 import * as Context from "effect/Context"
-import * as Duration from "effect/Duration"
+import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import type * as Exit from "effect/Exit"
 import * as Layer from "effect/Layer"
+import * as Metric from "effect/Metric"
+import * as Option from "effect/Option"
 import type * as Scope from "effect/Scope"
 import type { RegisteredHandler } from "./Handlers.js"
 import type { Entry } from "./InFlight.js"
-import { backoff, backoffMillis } from "./internal/backoff.js"
-import { makeBatcher } from "./internal/batcher.js"
-import {
-  classify,
-  endingOf,
-  type Evidence,
-  type ExitReport,
-  protocolEvent,
-  reportOf
-} from "./internal/classification.js"
-import * as Column from "./internal/column.js"
-import { type Ending, endingDetail, plainEnding, refusesContent } from "./internal/ending.js"
+import { backoffMillis } from "./internal/backoff.js"
+import { budgetLeft } from "./internal/budget.js"
+import { reportOf } from "./internal/classification.js"
+import { makeAskEvidence, makeEvidence } from "./internal/evidence.js"
 import { newFlushId } from "./internal/flushId.js"
 import { makeSettled } from "./internal/makeSettled.js"
-import type { Token } from "./internal/makeToken.js"
-import { tokenColumns, tokenParameters } from "./internal/tokenColumns.js"
+import { unbindToken } from "./internal/makeToken.js"
+import * as metrics from "./internal/metrics.js"
+import { monotonicMillis } from "./internal/monotonic.js"
+import { observe } from "./internal/protocolEvents.js"
+import { settingsOf } from "./internal/reconciliationOptions.js"
+import { makeSettleAttempt } from "./internal/settleAttempt.js"
+import { type Conclusion, type Exited, makeStep } from "./internal/settling.js"
+import { makeWatcher } from "./internal/watcher.js"
 import { RuntimePool } from "./RuntimePool.js"
 import type { Settled } from "./Settled.js"
 
 /**
  * Decides, after every exit of a caller-owned handler, what became of its attempt: from the database's evidence for the
  * attempt's token, never from what the handler said. The answer frees the permit, and nothing else does.
+ *
+ * When no evidence decides within the budget (the database is out of reach, or a finalization stays in flight) the permit
+ * is freed all the same, nothing is done to the attempt, and one watcher for all such attempts asks on and tells what became
+ * of them. They are not beaten for any more, so rescue takes the open ones. At the watchers' bound permits are kept instead:
+ * the worker claims no more.
  *
  * @since 0.1.0
  * @category services
@@ -45,6 +50,8 @@ export class Reconciliation extends Context.Tag("effect-awa/Reconciliation")<
       handler: RegisteredHandler,
       exit: Exit.Exit<unknown, unknown>
     ) => Effect.Effect<Settled>
+    /** How many attempts are watched. */
+    readonly unresolved: Effect.Effect<number>
   }
 >() {}
 
@@ -53,81 +60,25 @@ export class Reconciliation extends Context.Tag("effect-awa/Reconciliation")<
  * @category models
  */
 export interface ReconciliationOptions {
-  /** How long evidence that is gone is asked for again, before the attempt is given up unchanged; 30 seconds. */
+  /**
+   * How long a permit waits for evidence after its handler's exit, at most until the attempt may be rescued; 30 seconds, a
+   * day at most.
+   */
   readonly budget?: Duration.DurationInput
+  /** How long an attempt may be without a heartbeat before rescue takes it: that of the fleet's maintenance; 60 seconds. */
+  readonly staleness?: Duration.DurationInput
+  /** How many attempts are watched at most; 10 000. With 0, permits are kept however long an outage is. */
+  readonly watchers?: number
+  /** How long an attempt is watched; 10 minutes, a day at most. Evidence is kept at least that long. */
+  readonly watcherLife?: Duration.DurationInput
   /** How long a question waits for company, in milliseconds; 1 unless said otherwise. */
   readonly lingerMillis?: number
 }
 
-const readEvidence = (row: Column.Row): Evidence => ({
-  status: Column.string(row[1]),
-  outcome: Column.nullable(Column.string)(row[2]),
-  closedXid: Column.nullable(Column.bigint)(row[3])
-})
-
-/** Evidence for all attempts that have just exited, in one statement; asked again until the database answers. */
-const makeEvidence = (pool: RuntimePool["Type"], lingerMillis: number) => {
-  const text =
-    "select ord, status, outcome, closed_xid::text::bigint " +
-    `from ${pool.quotedSchema}.attempt_evidence(${tokenParameters(1)})`
-  const ask = (tokens: ReadonlyArray<Token>, tries: number): Effect.Effect<ReadonlyMap<number, Evidence>> =>
-    Effect.matchEffect(pool.call({ name: "attempt-evidence", text, values: tokenColumns(tokens) }), {
-      onSuccess: (rows) => Effect.succeed(new Map(rows.map((row) => [Column.number(row[0]), readEvidence(row)]))),
-      onFailure: (error) =>
-        (tries === 0 ? Effect.logWarning : Effect.logDebug)(
-          "Reconciliation has no answer yet and asks again",
-          error
-        ).pipe(Effect.zipRight(backoff(tries)), Effect.zipRight(Effect.suspend(() => ask(tokens, tries + 1))))
-    })
-  return makeBatcher<Token, Evidence>({
-    maxSize: 500,
-    lingerMillis,
-    run: (batch) =>
-      Effect.map(
-        ask(
-          batch.map((pending) => pending.item),
-          0
-        ),
-        (answers) =>
-          batch.forEach((pending, i) => {
-            const evidence = answers.get(i + 1)
-            if (evidence === undefined) throw new Error("attempt_evidence left an attempt without an answer")
-            pending.answer(evidence)
-          })
-      )
-  })
-}
-
-type Answer = "closed" | "repeated" | "stale" | "busy" | "none" | "refused"
-
-/** Ends one open attempt. Guarded, and never waits: an attempt whose lock is held is answered busy. */
-const makeClose = (pool: RuntimePool["Type"]) => {
-  const text =
-    `select ${pool.quotedSchema}.settle_attempt($1::bigint, s, b, i, j, l, r, $8::${pool.quotedSchema}.outcome, $9::text::jsonb) ` +
-    `from unnest(${tokenParameters(2)}) as t(s, b, i, j, l, r)`
-  return (flushId: string, token: Token, ending: Ending): Effect.Effect<Answer> =>
-    pool
-      .call({
-        name: "settle-attempt",
-        text,
-        values: [flushId, ...tokenColumns([token]), ending.outcome, endingDetail(ending) ?? "{}"],
-        lockTimeoutMillis: 250
-      })
-      .pipe(
-        Effect.map(([row]): Answer => {
-          const answer = Column.string(row?.[0])
-          if (answer === "closed" || answer === "repeated" || answer === "stale" || answer === "busy") return answer
-          throw new Error(`settle_attempt answered ${answer}`)
-        }),
-        // whether it took effect is the next round's question
-        Effect.catchAll((error) =>
-          Effect.as(
-            Effect.logDebug("An attempt could not be settled yet", error),
-            refusesContent(error.sqlState) ? ("refused" as const) : ("none" as const)
-          )
-        )
-      )
-}
+/** How long a permit that is kept at the watchers' bound waits for evidence before it asks for a watcher again, at first… */
+const keptMillis = 1_000
+/** …and at most: longer than the statement and the pool may take. */
+const longestMillis = 30_000
 
 /**
  * @since 0.1.0
@@ -137,74 +88,80 @@ export const make = Effect.fnUntraced(function* (
   options?: ReconciliationOptions
 ): Effect.fn.Return<Reconciliation["Type"], never, RuntimePool | Scope.Scope> {
   const pool = yield* RuntimePool
-  const evidenceOf = yield* makeEvidence(pool, options?.lingerMillis ?? 1)
-  const close = makeClose(pool)
-  const budgetMillis = Duration.toMillis(options?.budget ?? "30 seconds")
+  const settings = settingsOf(options)
+  const ask = makeAskEvidence(pool)
+  const evidenceOf = yield* makeEvidence(ask, options?.lingerMillis ?? 1)
+  const watcher = yield* makeWatcher(ask, settings)
+  const step = makeStep(makeSettleAttempt(pool))
 
-  const settle = Effect.fnUntraced(function* (
-    entry: Entry,
-    handler: RegisteredHandler,
-    exit: Exit.Exit<unknown, unknown>
-  ) {
-    const { attempt } = entry
-    const report: ExitReport = reportOf(attempt.token, entry.interruption, exit)
-    const flushId = newFlushId()
-    const startedAt = performance.now()
-    let ending: Ending | undefined
+  /** The proof, once what is to be said of the attempt is said. */
+  const conclude = ({ seen, subject }: Exited, { event, how, outcome }: Conclusion) =>
+    Effect.as(observe(subject, how, event, { evidence: seen, outcome }), makeSettled(how, outcome))
+
+  /** Frees the permit without evidence, if somebody is left to watch the attempt. */
+  const giveUp = Effect.fnUntraced(function* (exited: Exited): Effect.fn.Return<Conclusion | undefined> {
+    const { ending, report, seen, subject } = exited
+    const { finalizedXid, receipt } = report
+    const attempt = { ...subject, receipt, finalizedXid, tried: ending?.outcome, seen, sinceMillis: monotonicMillis() }
+    return (yield* watcher.watch(attempt)) ? { how: "unresolved", outcome: seen, event: "unresolved" } : undefined
+  })
+
+  const decide = Effect.fnUntraced(function* (exited: Exited): Effect.fn.Return<Conclusion> {
+    const left = () => budgetLeft(settings, exited.entry, exited.exitedAtMillis, monotonicMillis())
     for (let tries = 0; ; tries++) {
-      const evidence = yield* evidenceOf(attempt.token)
-      const verdict = classify(evidence)
-      const event = protocolEvent(report, evidence)
-      switch (verdict) {
-        case "accepted": {
-          if (event !== undefined) yield* warn(entry, report, event)
-          return makeSettled("accepted", "completed")
-        }
-        case "stale": {
-          // perhaps it was this very settle, whose answer was lost: the flush's id tells
-          if (ending !== undefined && (yield* close(flushId, attempt.token, ending)) === "repeated") {
-            return makeSettled("closed", ending.outcome)
-          }
-          if (event !== undefined) yield* warn(entry, report, event)
-          return makeSettled("stale", evidence.outcome ?? "superseded")
-        }
-        case "unknown": {
-          if (performance.now() - startedAt > budgetMillis) {
-            yield* warn(entry, report, "the evidence of the attempt is gone; nothing was changed")
-            return makeSettled("unresolved", "unknown")
-          }
-          yield* backoff(tries)
-          break
-        }
-        case "open": {
-          if (ending === undefined) {
-            if (event !== undefined) yield* warn(entry, report, event)
-            ending = yield* endingOf(report, handler, entry)
-          }
-          const answer = yield* close(flushId, attempt.token, ending)
-          if (answer === "closed" || answer === "repeated") return makeSettled("closed", ending.outcome)
-          if (answer === "refused") ending = plainEnding(ending)
-          // busy: a finalization is in flight; stale: it has just won. Either way its end is in the evidence soon.
-          yield* answer === "none" || answer === "refused"
-            ? backoff(tries)
-            : Effect.flatMap(backoffMillis(Math.min(tries, 4), 5), Effect.sleep)
-        }
+      const remaining = left()
+      if (remaining <= 0) {
+        const unresolved = yield* giveUp(exited)
+        if (unresolved !== undefined) return unresolved
+        if (!exited.kept) yield* Metric.modify(metrics.permitsKept, 1)
+        exited.kept = true
       }
+      // only the waiting is cut off: the question is withdrawn, and asked by the watcher from then on
+      const evidence = yield* Effect.timeoutOption(
+        Effect.interruptible(evidenceOf(exited.subject.token)),
+        // beyond it ever longer, or a database that is slow to answer would never be heard
+        remaining > 0 ? remaining : Math.min(keptMillis * 2 ** tries, longestMillis)
+      )
+      if (Option.isNone(evidence)) continue
+      if (exited.kept && evidence.value.status === "unknown") {
+        return { how: "unresolved", outcome: "unknown", event: "unresolved" } // an answer: there is nothing to wait for
+      }
+      const next = yield* step(exited, evidence.value)
+      if (typeof next !== "string") return next
+      const pause = yield* next === "soon" ? backoffMillis(Math.min(tries, 4), 5) : backoffMillis(tries)
+      yield* Effect.sleep(exited.kept ? pause : Math.max(0, Math.min(pause, left())))
     }
   })
 
-  return { settle: (entry, handler, exit) => Effect.uninterruptible(settle(entry, handler, exit)) }
-})
+  const settle = (exited: Exited): Effect.Effect<Settled> =>
+    decide(exited).pipe(
+      Effect.ensuring(Effect.suspend(() => (exited.kept ? Metric.modify(metrics.permitsKept, -1) : Effect.void))),
+      Effect.flatMap((conclusion) => conclude(exited, conclusion))
+    )
 
-const warn = (entry: Entry, report: ExitReport, event: string) =>
-  Effect.logWarning(`Protocol event: ${event}`).pipe(
-    Effect.annotateLogs({
-      jobId: String(entry.attempt.token.jobId),
-      runLease: String(entry.attempt.token.runLease),
-      kind: entry.attempt.kind,
-      exit: report.exitClass
-    })
-  )
+  return {
+    unresolved: Effect.sync(watcher.size),
+    settle: (entry, handler, exit) =>
+      Effect.uninterruptible(
+        Effect.suspend(() => {
+          const { kind, token } = entry.attempt
+          const report = reportOf(token, entry.interruption, exit)
+          unbindToken(token)
+          return settle({
+            entry,
+            handler,
+            report,
+            subject: { token, kind, exitClass: report.exitClass },
+            flushId: newFlushId(),
+            exitedAtMillis: monotonicMillis(),
+            ending: undefined,
+            seen: "none",
+            kept: false
+          })
+        })
+      )
+  }
+})
 
 /**
  * @since 0.1.0

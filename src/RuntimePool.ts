@@ -9,53 +9,19 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import * as Redacted from "effect/Redacted"
-import * as Schema from "effect/Schema"
 import type * as Scope from "effect/Scope"
 import * as Pg from "pg"
 import * as Column from "./internal/column.js"
-import { contractVersion } from "./internal/contractVersion.js"
+import { urlFault } from "./internal/connectionUrl.js"
 import { type Listener, openListener } from "./internal/listener.js"
+import { schemaFault } from "./internal/names.js"
 import { pgTypes } from "./internal/pgTypes.js"
-import { quoteIdentifier } from "./internal/renderSql.js"
+import { notifyChannel, quoteIdentifier } from "./internal/renderSql.js"
 import { runtimeCall, type Statement } from "./internal/runtimeCall.js"
-import { canHeal, sqlMessageOf, sqlStateOf } from "./internal/sqlState.js"
-
-/**
- * A runtime statement failed. `retryable` tells whether the same statement can succeed later: the database was out of
- * reach, restarting, busy, or a lock was not to be had. Whether the statement took effect is unknown when no SQLSTATE came.
- *
- * @since 0.1.0
- * @category errors
- */
-export class DatabaseError extends Schema.TaggedError<DatabaseError>("effect-awa/DatabaseError")("DatabaseError", {
-  operation: Schema.String,
-  sqlState: Schema.optional(Schema.String),
-  retryable: Schema.Boolean,
-  reason: Schema.String
-}) {
-  override get message(): string {
-    return `${this.operation}: ${this.reason}${this.sqlState === undefined ? "" : ` (${this.sqlState})`}`
-  }
-}
-
-/**
- * The runtime refuses to start on this database, and has written nothing (contract C-34, C-62).
- *
- * - `schema-missing`: nothing is installed under this schema name; run `awa migrate`
- * - `contract-unsupported`: the installed schema no longer serves this library's contract version
- * - `database-replaced`: the data were restored into another server whose transaction ids lie behind the stored ones
- *
- * @since 0.1.0
- * @category errors
- */
-export class StartRefused extends Schema.TaggedError<StartRefused>("effect-awa/StartRefused")("StartRefused", {
-  reason: Schema.Literal("schema-missing", "contract-unsupported", "database-replaced"),
-  detail: Schema.String
-}) {
-  override get message(): string {
-    return `${this.reason}: ${this.detail}`
-  }
-}
+import { identity, sameInstallation } from "./internal/sameInstallation.js"
+import { canHeal, sqlDetailOf, sqlMessageOf, sqlStateOf } from "./internal/sqlState.js"
+import { startCheck } from "./internal/startCheck.js"
+import { DatabaseError, PoolMisconfigured, type StartRefused } from "./PoolError.js"
 
 /**
  * The runtime's own small pool. It is no `SqlClient`: an application statement cannot take one of its connections, and a
@@ -73,10 +39,14 @@ export class RuntimePool extends Context.Tag("effect-awa/RuntimePool")<
     readonly quotedSchema: string
     /** The id of the installation that the data began in; it survives copies and upgrades. */
     readonly origin: string
+    /** How many connections it opens at most, the listening one included. */
+    readonly connections: number
     /** One statement in a READ COMMITTED transaction of its own, bounded in time, uninterruptible. */
     readonly call: (statement: Statement) => Effect.Effect<ReadonlyArray<Column.Row>, DatabaseError>
-    /** A connection of its own that listens on the installation's channel. */
-    readonly listen: (onNotification: (queue: string) => void) => Effect.Effect<Listener, DatabaseError, Scope.Scope>
+    /** A connection of its own, outside the pool, that listens on the installation's channel. */
+    readonly listen: (
+      onNotification: (queue: string) => void
+    ) => Effect.Effect<Listener<DatabaseError>, DatabaseError, Scope.Scope>
   }
 >() {}
 
@@ -85,8 +55,13 @@ export class RuntimePool extends Context.Tag("effect-awa/RuntimePool")<
  * @category models
  */
 export interface RuntimePoolOptions {
-  /** Where the database is. A direct or session-pooled connection; LISTEN does not pass a transaction-mode pooler. */
+  /**
+   * Where the database is. A pooler may stand in between: nothing here relies on a session. Through one in transaction mode
+   * LISTEN is not heard, and polling takes over unless `listenUrl` leads past it.
+   */
   readonly url: Redacted.Redacted
+  /** Where to listen, when `url` leads through a transaction-mode pooler: a direct or session-pooled url of the same database. */
+  readonly listenUrl?: Redacted.Redacted | undefined
   /** The schema that effect-awa is installed in; `awa` unless said otherwise. */
   readonly schema?: string | undefined
   /** How many connections at most; 6 unless said otherwise, one more is used for LISTEN. */
@@ -94,6 +69,8 @@ export interface RuntimePoolOptions {
   /** How long a statement waits for a connection; 5 seconds unless said otherwise. */
   readonly connectTimeout?: Duration.DurationInput | undefined
   readonly applicationName?: string | undefined
+  /** Whether to refuse an installation with an error of the contract's core, as `awa doctor --strict` finds it (contract C-53). */
+  readonly strict?: boolean | undefined
 }
 
 const toDatabaseError =
@@ -104,61 +81,26 @@ const toDatabaseError =
       operation,
       sqlState: state,
       retryable: state === undefined || canHeal(state),
-      reason: sqlMessageOf(cause)
+      reason: sqlMessageOf(cause),
+      // of other errors it may hold what a job carries
+      ...(state === "55000" ? { detail: sqlDetailOf(cause) } : {})
     })
   }
 
-type Connected = Pick<RuntimePool["Type"], "call" | "quotedSchema">
-
-/** Checks what is installed, and answers where its data began. */
-const verify = Effect.fnUntraced(function* (pool: Connected) {
-  const installed = yield* pool.call({
-    name: "find-schema",
-    text: "select to_regclass($1)::text",
-    values: [`${pool.quotedSchema}.meta`]
-  })
-  if (installed[0]?.[0] === null) {
-    return yield* new StartRefused({
-      reason: "schema-missing",
-      detail: `nothing is installed in schema ${pool.quotedSchema}; run \`awa migrate\``
-    })
+const misconfigured = (options: RuntimePoolOptions): { readonly option: string; readonly rule: string } | undefined => {
+  const { listenUrl, maxConnections = 6, schema = "awa", url } = options
+  const faults = {
+    schema: schemaFault(schema),
+    url: urlFault(url),
+    listenUrl: listenUrl === undefined ? undefined : urlFault(listenUrl),
+    maxConnections:
+      Number.isInteger(maxConnections) && maxConnections >= 1 && maxConnections <= 10_000
+        ? undefined
+        : "an integer from 1 to 10000"
   }
-  const [meta] = yield* pool.call({
-    name: "read-meta",
-    text: `select product, minimum_contract, origin_id::text from ${pool.quotedSchema}.meta`,
-    values: []
-  })
-  if (meta?.[0] !== "effect-awa") {
-    return yield* new StartRefused({
-      reason: "schema-missing",
-      detail: `schema ${pool.quotedSchema} is not an installation of effect-awa`
-    })
-  }
-  const minimum = Column.number(meta[1])
-  if (minimum > contractVersion) {
-    return yield* new StartRefused({
-      reason: "contract-unsupported",
-      detail: `the installed schema serves contract versions from ${minimum}, this library speaks ${contractVersion}`
-    })
-  }
-  const [adopted] = yield* pool.call({
-    name: "adopt-database",
-    text: `select ${pool.quotedSchema}.adopt_database()`,
-    values: []
-  })
-  if (adopted?.[0] === "adopted") {
-    yield* Effect.logWarning(
-      "This database is a copy: it was given a new installation id, tokens of the original do not match here"
-    )
-  }
-  if (adopted?.[0] === "refused") {
-    return yield* new StartRefused({
-      reason: "database-replaced",
-      detail: "the stored transaction ids lie ahead of this server's own; the data were restored into another server"
-    })
-  }
-  return Column.string(meta[2])
-})
+  for (const [option, rule] of Object.entries(faults)) if (rule !== undefined) return { option, rule }
+  return undefined
+}
 
 /**
  * Opens the pool and checks that an installation which serves this library's contract is there (contract C-62) and belongs
@@ -169,33 +111,57 @@ const verify = Effect.fnUntraced(function* (pool: Connected) {
  */
 export const make = Effect.fnUntraced(function* (
   options: RuntimePoolOptions
-): Effect.fn.Return<RuntimePool["Type"], DatabaseError | StartRefused, Scope.Scope> {
-  const schema = options.schema ?? "awa"
+): Effect.fn.Return<RuntimePool["Type"], PoolMisconfigured | DatabaseError | StartRefused, Scope.Scope> {
+  const fault = misconfigured(options)
+  if (fault !== undefined) return yield* new PoolMisconfigured(fault)
+  const { listenUrl = options.url, maxConnections = 6, schema = "awa", url } = options
   const connection = {
-    connectionString: Redacted.value(options.url),
+    connectionString: Redacted.value(url),
     application_name: options.applicationName ?? "effect-awa runtime",
     connectionTimeoutMillis: Duration.toMillis(options.connectTimeout ?? "5 seconds"),
     keepAlive: true,
     types: pgTypes
   }
+  const quotedSchema = quoteIdentifier(schema)
+  let expected: string | undefined = undefined
   const pool = yield* Effect.acquireRelease(
     Effect.sync(() => {
-      const pool = new Pg.Pool({ ...connection, max: options.maxConnections ?? 6, pipeline: true })
+      const pool = new Pg.Pool({
+        ...connection,
+        max: maxConnections,
+        pipeline: true,
+        verify: sameInstallation(quotedSchema, () => expected)
+      })
       pool.on("error", () => {}) // an idle connection's end; the next statement opens another
       return pool
     }),
     (pool) => Effect.promise(() => pool.end()).pipe(Effect.interruptible, Effect.timeoutOption("5 seconds"))
   )
-  const connected: Connected = {
-    quotedSchema: quoteIdentifier(schema),
-    call: (statement) => runtimeCall(pool, statement, toDatabaseError(statement.name))
+  const call: RuntimePool["Type"]["call"] = (statement) => runtimeCall(pool, statement, toDatabaseError(statement.name))
+  if (options.strict === true) {
+    // what installs the schema is no part of a program that does not ask for this
+    const { strictStart } = yield* Effect.promise(() => import("./internal/doctor/strictStart.js"))
+    yield* strictStart({ call }, schema)
   }
-  const origin = yield* verify(connected)
+  const origin = yield* startCheck({ call, quotedSchema })
+  const [found] = yield* call({ name: "identify-installation", text: identity(quotedSchema), values: [] })
+  expected = Column.string(found?.[0])
+  const channel = notifyChannel(schema)
   return {
-    ...connected,
     schema,
+    quotedSchema,
     origin,
-    listen: (onNotification) => openListener(connection, schema, onNotification, toDatabaseError("listen"))
+    connections: maxConnections + 1,
+    call,
+    listen: (onNotification) =>
+      openListener({
+        config: { ...connection, connectionString: Redacted.value(listenUrl) },
+        channel,
+        onNotification,
+        onError: toDatabaseError("listen"),
+        notify: (payload) =>
+          call({ name: "probe-listen", text: "select pg_notify($1, $2)", values: [channel, payload] })
+      })
   }
 })
 
@@ -213,5 +179,25 @@ export const make = Effect.fnUntraced(function* (
  * @since 0.1.0
  * @category layers
  */
-export const layer = (options: RuntimePoolOptions): Layer.Layer<RuntimePool, DatabaseError | StartRefused> =>
+export const layer = (
+  options: RuntimePoolOptions
+): Layer.Layer<RuntimePool, PoolMisconfigured | DatabaseError | StartRefused> =>
   Layer.scoped(RuntimePool, make(options))
+
+export {
+  /**
+   * @since 0.1.0
+   * @category errors
+   */
+  DatabaseError,
+  /**
+   * @since 0.1.0
+   * @category errors
+   */
+  PoolMisconfigured,
+  /**
+   * @since 0.1.0
+   * @category errors
+   */
+  StartRefused
+} from "./PoolError.js"

@@ -12,12 +12,13 @@ import * as internal from "./internal/makeSettled.js"
 export const TypeId: typeof internal.SettledTypeId = internal.SettledTypeId
 
 /**
- * Proof that the database has answered for an attempt. `Permits.release` takes nothing else, and takes each proof once.
+ * Proof that the database has answered for an attempt, or that its budget for an answer is spent. `Permits.release` takes nothing else, and takes each proof once.
  *
  * - `closed`: this runtime ended the attempt
  * - `accepted`: the application's own transaction had completed it
  * - `stale`: somebody else ended it; the winner was not touched
- * - `unresolved`: its evidence is gone; nothing was changed
+ * - `parked`: only its callback can end it now; no worker holds it
+ * - `unresolved`: no evidence within the budget; nothing was changed, and the attempt is watched
  *
  * @since 0.1.0
  * @category models

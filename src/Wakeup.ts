@@ -7,11 +7,21 @@ import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
+import * as Metric from "effect/Metric"
 import * as Queue from "effect/Queue"
 import * as Random from "effect/Random"
 import type * as Scope from "effect/Scope"
 import { backoff } from "./internal/backoff.js"
 import { RuntimePool } from "./RuntimePool.js"
+
+/**
+ * How this runtime learns of work: `listening` once a notification that it sent itself from another session was heard, and as
+ * long as that is so; `polling` otherwise.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type WakeupMode = "listening" | "polling"
 
 /**
  * Hints that a queue may have work. A notification is only a hint: every wait ends by itself after the poll interval, which
@@ -28,9 +38,27 @@ export class Wakeup extends Context.Tag("effect-awa/Wakeup")<
     /** Waits for a hint of any queue, at most so long. */
     readonly waitAny: (atMost: Duration.Duration) => Effect.Effect<void>
     readonly hint: (queue: string) => Effect.Effect<void>
-    readonly mode: Effect.Effect<"listening" | "polling">
+    /**
+     * Calls `run` for every control message of this kind, with its subject, while the scope lasts; without a subject when
+     * messages may have been missed. A control message is a hint as well: ask the database what is true.
+     */
+    readonly onControl: (
+      kind: Control,
+      run: (subject: string | undefined) => void
+    ) => Effect.Effect<void, never, Scope.Scope>
+    /** Polling is slower by up to a poll interval, and loses nothing. */
+    readonly mode: Effect.Effect<WakeupMode>
   }
 >() {}
+
+/**
+ * What runtimes are told besides that a queue may have work: `callback`, a callback's id, was answered; `cancel`, a job's id
+ * and run lease with a slash between them, was ended from outside.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export type Control = "callback" | "cancel"
 
 /**
  * @since 0.1.0
@@ -42,9 +70,36 @@ export interface WakeupOptions {
   readonly poll?: Duration.DurationInput
   /** The poll interval while LISTEN is up; 30 seconds. */
   readonly pollWhileListening?: Duration.DurationInput
-  /** How often the LISTEN connection is probed; 30 seconds. */
+  /** How often the LISTEN connection is probed, and how long it is left alone after nothing was heard on it; 30 seconds. */
   readonly probe?: Duration.DurationInput
 }
+
+/**
+ * 1 while this runtime listens, 0 while it polls; tagged with the installation's `schema`.
+ *
+ * @example
+ * ```ts
+ * import { Metric } from "effect"
+ * import { Wakeup } from "effect-awa"
+ *
+ * export const listening = Metric.value(Metric.tagged(Wakeup.listeningGauge, "schema", "awa"))
+ * ```
+ *
+ * @since 0.1.0
+ * @category metrics
+ */
+export const listeningGauge: Metric.Metric.Gauge<number> = Metric.gauge("effect_awa_wakeup_listening", {
+  description: "1 while the runtime hears notifications, 0 while it polls"
+})
+
+/** In milliseconds; a fleet does not act in step. */
+const jittered = (duration: Duration.Duration): Effect.Effect<number> => {
+  const base = Duration.toMillis(duration)
+  return Random.nextRange(0.8 * base, 1.2 * base)
+}
+
+/** No queue's name begins so: a name carries no control character. */
+const controlPrefix = "\u0001"
 
 /**
  * @since 0.1.0
@@ -63,42 +118,81 @@ export const make = Effect.fnUntraced(function* (
     hints.get(queue)?.unsafeOffer(undefined)
     any.unsafeOffer(undefined)
   }
-  const hintAll = Effect.sync(() => options.queues.forEach(hint))
+  const controls: Readonly<Record<Control, Set<(subject: string | undefined) => void>>> = {
+    callback: new Set(),
+    cancel: new Set()
+  }
+  const notified = (payload: string): void => {
+    if (!payload.startsWith(controlPrefix)) return hint(payload)
+    const [kind, ...subject] = payload.slice(controlPrefix.length).split("/")
+    if (kind === "callback" || kind === "cancel") controls[kind].forEach((run) => run(subject.join("/")))
+  }
+  const hintAll = (): void => {
+    options.queues.forEach(hint)
+    for (const runs of Object.values(controls)) runs.forEach((run) => run(undefined))
+  }
 
   const slow = Duration.decode(options.pollWhileListening ?? "30 seconds")
   const fast = Duration.decode(options.poll ?? "1 second")
   const probe = Duration.decode(options.probe ?? "30 seconds")
-  const interval = Effect.suspend(() => {
-    const base = Duration.toMillis(listening ? slow : fast)
-    return Random.nextRange(0.8 * base, 1.2 * base)
-  })
+  const interval = Effect.suspend(() => jittered(listening ? slow : fast))
 
+  const gauge = Metric.tagged(listeningGauge, "schema", pool.schema)
+  let told = false // that polling took over; said once, however often it is tried again
+  const becomes = (mode: WakeupMode): Effect.Effect<void> =>
+    Effect.zipRight(
+      Effect.sync(() => {
+        listening = mode === "listening"
+        hintAll() // what was announced while nobody listened, and so that every wait is of the new length
+      }),
+      Metric.set(gauge, mode === "listening" ? 1 : 0)
+    )
+  const heard = Effect.suspend(() => {
+    const back = told ? Effect.logInfo("LISTEN is heard again, polling stops") : Effect.void
+    told = false
+    return Effect.zipRight(becomes("listening"), back)
+  })
+  const polls = (why: string, error?: unknown): Effect.Effect<void> =>
+    Effect.suspend(() => {
+      const log = told ? Effect.logDebug : Effect.logWarning
+      told = true
+      const text = `${why}; polling every ${Duration.format(fast)} takes over`
+      return error === undefined ? log(text) : log(text, error)
+    })
+
+  /** One LISTEN connection, from its first probe to its end: nothing is believed of it before a notification was heard on it. */
   const session = Effect.scoped(
     Effect.gen(function* () {
-      const listener = yield* pool.listen(hint)
-      listening = true
-      yield* hintAll // what was announced while nobody listened
+      const listener = yield* pool.listen(notified)
+      if (!(yield* listener.probe)) {
+        yield* polls(
+          "LISTEN was answered, but a notification did not come through, as behind a pooler in transaction mode"
+        )
+        return "unheard" as const
+      }
+      yield* heard
       const beat = Effect.zipRight(Effect.sleep(probe), listener.probe).pipe(Effect.repeat({ while: (alive) => alive }))
       yield* Effect.raceFirst(listener.ended, beat)
-      yield* Effect.logWarning("LISTEN went silent, polling takes over")
+      yield* polls("LISTEN went silent")
+      return "lost" as const
     })
   ).pipe(
-    Effect.catchAll((error) => Effect.logWarning("LISTEN is not to be had, polling takes over", error)),
-    Effect.ensuring(
-      Effect.sync(() => {
-        listening = false
-      })
-    ),
-    Effect.zipRight(hintAll)
+    Effect.catchAll((error) => Effect.as(polls("LISTEN is not to be had", error), "lost" as const)),
+    Effect.ensuring(becomes("polling"))
   )
   const keepListening = (tries: number): Effect.Effect<never> =>
     Effect.suspend(() => {
       const startedAt = performance.now()
-      return session.pipe(
-        Effect.map(() => (performance.now() - startedAt > 60_000 ? 0 : tries)),
-        Effect.tap((tries) => backoff(tries + 3)),
-        Effect.flatMap((tries) => keepListening(tries + 1))
-      )
+      return Effect.flatMap(session, (end) => {
+        const again = performance.now() - startedAt > 60_000 ? 0 : tries
+        // Behind such a pooler every LISTEN stays with a server connection, which the pooler ends at its next notification:
+        // not to be tried over and over.
+        const rest = end === "unheard" ? Effect.flatMap(jittered(probe), Effect.sleep) : backoff(again + 3)
+        return Effect.zipRight(
+          rest,
+          Effect.suspend(() => keepListening(again + 1))
+        )
+      })
     })
   yield* Effect.forkScoped(keepListening(0))
 
@@ -110,6 +204,11 @@ export const make = Effect.fnUntraced(function* (
     },
     waitAny: (atMost) => Effect.raceFirst(Queue.take(any), Effect.sleep(atMost)),
     hint: (queue) => Effect.sync(() => hint(queue)),
+    onControl: (kind, run) =>
+      Effect.acquireRelease(
+        Effect.sync(() => void controls[kind].add(run)),
+        () => Effect.sync(() => void controls[kind].delete(run))
+      ),
     mode: Effect.sync(() => (listening ? "listening" : "polling"))
   }
 })

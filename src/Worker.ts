@@ -6,7 +6,9 @@
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
-import type * as Exit from "effect/Exit"
+import * as Exit from "effect/Exit"
+import * as FiberId from "effect/FiberId"
+import * as FiberRef from "effect/FiberRef"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
 import { ApplicationPool } from "./ApplicationPool.js"
@@ -17,17 +19,22 @@ import type { Handles, RegisteredHandler } from "./Handlers.js"
 import { Heartbeat } from "./Heartbeat.js"
 import * as InFlight from "./InFlight.js"
 import { attemptHandle } from "./internal/attemptHandle.js"
-import { backoff } from "./internal/backoff.js"
+import { keepClaiming } from "./internal/claimLoop.js"
 import { handlerEnding, handlerExit, unknownKind } from "./internal/handlerRun.js"
-import { keepBeating, keepMaintaining, stopInFlight } from "./internal/workerLoops.js"
-import { checkOptions, type WorkerMisconfigured } from "./internal/workerOptions.js"
+import { makeCallbackWaits } from "./internal/callbackWaits.js"
+import { startedWorker } from "./internal/startedWorker.js"
+import { makeTokenBucket } from "./internal/tokenBucket.js"
+import { waitAtMost } from "./internal/waitAtMost.js"
+import { keepBeating, keepCancelling, keepMaintaining } from "./internal/workerLoops.js"
+import { checkOptions, stopTimes, type WorkerMisconfigured } from "./internal/workerOptions.js"
+import { stopInFlight } from "./internal/workerStop.js"
 import { makeSupervisor, type WorkerCrashed } from "./internal/workerSupervisor.js"
 import { Maintenance } from "./Maintenance.js"
 import * as Permits from "./Permits.js"
 import { Reconciliation } from "./Reconciliation.js"
 import { type DatabaseError, RuntimePool } from "./RuntimePool.js"
 import type { Settled } from "./Settled.js"
-import { Wakeup } from "./Wakeup.js"
+import { Wakeup, type WakeupMode } from "./Wakeup.js"
 
 /**
  * A running worker.
@@ -41,8 +48,19 @@ export class Worker extends Context.Tag("effect-awa/Worker")<
     readonly runtimeId: bigint
     /** How many attempts are in flight. */
     readonly inFlight: Effect.Effect<number>
-    /** Stops claiming, for good, and waits until every attempt in flight is settled. */
+    /** The permits of each queue: how many there are, and how many no attempt holds. */
+    readonly permits: Effect.Effect<ReadonlyArray<PermitCount>>
+    /** How many attempts are in flight no more and watched, since no evidence came for them in time (contract C-17.4). */
+    readonly unresolved: Effect.Effect<number>
+    /**
+     * Stops claiming, for good, and waits until every attempt in flight is settled, however long that takes. For a deploy:
+     * drain, then close the scope.
+     */
     readonly drain: Effect.Effect<void>
+    /** The time within which the end of its scope should be over; `launch` ends the process then. */
+    readonly shutdownDeadline: Duration.Duration
+    /** How the worker learns of work: by notifications, or by polling alone (contract C-22). */
+    readonly wakeup: Effect.Effect<WakeupMode>
     /** Fails when a defect of the worker itself made it stop; otherwise never ends. */
     readonly join: Effect.Effect<never, WorkerCrashed>
   }
@@ -52,15 +70,49 @@ export class Worker extends Context.Tag("effect-awa/Worker")<
  * @since 0.1.0
  * @category models
  */
+export interface PermitCount {
+  readonly queue: string
+  readonly free: number
+  readonly total: number
+}
+
+/**
+ * How a worker serves one queue. What the whole fleet may do is a setting of the queue in the database: `Admin.setQueue`.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface QueueOptions {
+  /** How many attempts of the queue this worker runs at once. */
+  readonly concurrency: number
+  /**
+   * A token bucket of this worker alone: it claims at most `limit` jobs at once, and `limit` in each `interval` from then on.
+   * Two workers with this limit claim twice as many.
+   */
+  readonly rateLimit?: { readonly limit: number; readonly interval: Duration.DurationInput }
+}
+
+/**
+ * @since 0.1.0
+ * @category models
+ */
 export interface WorkerOptions {
-  /** The queues to work on, each with the number of attempts that may run at once. */
-  readonly queues: Readonly<Record<string, { readonly concurrency: number }>>
+  /** The queues to work on. */
+  readonly queues: Readonly<Record<string, QueueOptions>>
+  /** How many attempts of all its queues together this worker runs at once; as many as its queues allow. */
+  readonly concurrency?: number
   /** Shown in `runtimes`. */
   readonly name?: string
   /** How long handlers may go on when the worker stops, before they are interrupted; 30 seconds. */
   readonly shutdownGrace?: Duration.DurationInput
   /** How long interrupted handlers may take to end and be settled, before their leases are left to rescue; 10 seconds. */
   readonly interruptGrace?: Duration.DurationInput
+  /**
+   * How long the stop of the whole process may take, from the signal on; both graces and 25 seconds unless said otherwise, and
+   * never less than the graces. `launch` ends the process then, whatever hangs. Keep it below what your platform waits
+   * before it kills: Kubernetes' `terminationGracePeriodSeconds` is 30 seconds unless you say more.
+   */
+  readonly shutdownDeadline?: Duration.DurationInput
   /** How often attempts and the runtime are renewed; 15 seconds. Keep it well below the staleness. */
   readonly beat?: Duration.DurationInput
   /** The pause between two maintenance ticks while work is under way; 1 second. */
@@ -80,9 +132,6 @@ export interface AnyJob {
   readonly handler: Effect.Effect<RegisteredHandler, never, unknown>
 }
 
-/** The most that one claim takes; a longer batch holds its lane longer than the round trip saves. */
-const maxClaim = 500
-
 type Services =
   RuntimePool | ApplicationPool | Claim | Completion | CompleteInTx | Reconciliation | Heartbeat | Wakeup | Maintenance
 
@@ -97,34 +146,42 @@ export const make = Effect.fnUntraced(function* (
   handlers: ReadonlyArray<RegisteredHandler>,
   options: WorkerOptions
 ): Effect.fn.Return<Worker["Type"], DatabaseError | WorkerMisconfigured, Services | Scope.Scope> {
-  yield* checkOptions(handlers, options)
+  const applicationPool = yield* ApplicationPool
+  yield* checkOptions(handlers, options, applicationPool.connections)
   const runtimePool = yield* RuntimePool
-  const finalizing = {
-    pool: yield* ApplicationPool,
-    completeInTx: yield* CompleteInTx,
-    origin: runtimePool.origin
-  }
   const claim = yield* Claim
   const completion = yield* Completion
   const reconciliation = yield* Reconciliation
   const heartbeat = yield* Heartbeat
   const wakeup = yield* Wakeup
   const maintenance = yield* Maintenance
+  const finalizing = {
+    pool: applicationPool,
+    completeInTx: yield* CompleteInTx,
+    origin: runtimePool.origin,
+    callbacks: yield* makeCallbackWaits(runtimePool, wakeup)
+  }
 
   const byKind = new Map(handlers.map((handler) => [handler.kind, handler]))
   const inFlight = InFlight.make()
-  const name = options.name ?? "effect-awa"
-  const grace = Duration.decode(options.shutdownGrace ?? "30 seconds")
-  const interruptGrace = Duration.decode(options.interruptGrace ?? "10 seconds")
+  const self = {
+    name: options.name ?? "effect-awa",
+    queues: Object.keys(options.queues),
+    maintenance: maintenance.settings,
+    connections: applicationPool.connections,
+    wakeup: wakeup.mode
+  }
+  const { deadline, grace, interruptGrace } = stopTimes(options)
 
   const runtimeId = yield* Effect.acquireRelease(
-    heartbeat.register(name),
-    (runtimeId) => Effect.ignore(heartbeat.retire(runtimeId)) // swept in time when the database is out of reach
+    heartbeat.register(self),
+    (runtimeId) => waitAtMost(Effect.ignore(heartbeat.retire(runtimeId)), "2 seconds") // swept in time when the database is out of reach
   )
   const supervisor = yield* makeSupervisor
   yield* supervisor.fork(
-    keepBeating(heartbeat, inFlight, runtimeId, name, Duration.decode(options.beat ?? "15 seconds"))
+    keepBeating(heartbeat, inFlight, runtimeId, self, Duration.decode(options.beat ?? "15 seconds"))
   )
+  yield* supervisor.fork(yield* keepCancelling(heartbeat, wakeup, inFlight))
   yield* supervisor.fork(
     keepMaintaining(maintenance, wakeup, inFlight, {
       busyTick: Duration.decode(options.busyTick ?? "1 second"),
@@ -147,84 +204,82 @@ export const make = Effect.fnUntraced(function* (
     )
   }
 
+  const toldGated = new Set<string>()
+  /** Caller-owned completion is disabled for the queue: the attempt is put aside without a run, and does not count (C-60). */
+  const putAside = (entry: InFlight.Entry): Effect.Effect<Settled> =>
+    Effect.suspend(() => {
+      const { queue, token } = entry.attempt
+      entry.exited = true
+      const tell = toldGated.has(queue)
+        ? Effect.void
+        : Effect.logWarning(`Caller-owned completion is disabled for the queue ${queue}: such jobs of it are put aside`)
+      toldGated.add(queue)
+      return Effect.zipRight(tell, completion.end({ token, ending: { outcome: "gated" }, hasState: entry.hasState }))
+    })
+
   /** run → settle → release. The order is the guarantee: only the proof from the database frees the permit. */
   const life = (entry: InFlight.Entry, permits: Permits.Permits): Effect.Effect<void> => {
     const handler = byKind.get(entry.attempt.kind) ?? unknownKind(entry.attempt.kind)
-    return handlerExit(handler, attemptHandle(entry, finalizing), runtimePool.schema).pipe(
-      Effect.flatMap((exit) => {
-        entry.exited = true
-        return settle(entry, handler, exit)
-      }),
+    const run =
+      entry.interruption === undefined
+        ? handlerExit(handler, attemptHandle(entry, finalizing), runtimePool.schema)
+        : Effect.succeed(Exit.interrupt(FiberId.none)) // claimed while the worker stopped: given back without a run
+    const settled =
+      entry.gated && handler.mode === "caller-owned"
+        ? putAside(entry)
+        : Effect.flatMap(run, (exit) => {
+            entry.exited = true
+            return settle(entry, handler, exit)
+          })
+    return settled.pipe(
       // also when a defect or the end of everything cut it short: it is beaten for no more, and its lease left to rescue
       Effect.ensuring(Effect.sync(() => inFlight.remove(entry))),
       Effect.flatMap(permits.release)
     )
   }
 
-  const start = (attempt: ClaimedAttempt, permits: Permits.Permits): Effect.Effect<void> =>
+  const start = (
+    attempt: ClaimedAttempt,
+    permits: Permits.Permits,
+    claimed: { readonly atMillis: number; readonly gated: boolean }
+  ): Effect.Effect<void> =>
     Effect.suspend(() => {
-      const entry = inFlight.add(attempt, performance.now())
+      const entry = inFlight.add(attempt, claimed.atMillis)
+      entry.gated = claimed.gated
+      if (!claimed.gated) toldGated.delete(attempt.queue)
+      if (supervisor.stopping()) entry.interruption = "shutdown"
       return Effect.map(supervisor.forkAttempt(life(entry, permits)), (fiber) => {
         entry.fiber = fiber
+        // perhaps told before there was a fiber to interrupt
+        if (entry.interruption !== undefined) fiber.unsafeInterruptAsFork(FiberId.none)
       })
     })
 
-  /** One claim. Between its statement and its fibers nothing may cut in: the attempts would be orphans for a whole lease. */
-  const claimOnce = (
-    queue: string,
-    permits: Permits.Permits
-  ): Effect.Effect<"more" | "busy" | "empty", DatabaseError> =>
-    Effect.uninterruptible(
-      Effect.gen(function* () {
-        const slots = yield* Effect.interruptible(permits.acquire(maxClaim))
-        const claimed = yield* Effect.tapError(claim.take(queue, slots, runtimeId), () => permits.surplus(slots))
-        yield* permits.surplus(slots - claimed.attempts.length)
-        yield* Effect.forEach(claimed.attempts, (attempt) => start(attempt, permits), { discard: true })
-        return claimed.attempts.length === slots ? "more" : claimed.busy ? "busy" : "empty"
-      })
-    )
-
-  const keepClaiming = (queue: string, permits: Permits.Permits) => {
-    const next = (failures: number, busy: number): Effect.Effect<never> =>
-      Effect.matchEffect(claimOnce(queue, permits), {
-        onFailure: (error) =>
-          (failures === 0 ? Effect.logWarning : Effect.logDebug)(
-            `Claiming from ${queue} failed and is tried again`,
-            error
-          ).pipe(Effect.zipRight(backoff(failures)), Effect.zipRight(Effect.suspend(() => next(failures + 1, 0)))),
-        onSuccess: (found) => {
-          switch (found) {
-            case "more":
-              return next(0, 0)
-            case "empty":
-              return Effect.zipRight(
-                wakeup.wait(queue),
-                Effect.suspend(() => next(0, 0))
-              )
-            case "busy": // not empty: whoever holds the lane may leave work behind, and no hint tells
-              return Effect.zipRight(
-                Effect.sleep(Math.min(100, 2 ** busy) * (1 + Math.random())),
-                Effect.suspend(() => next(0, busy + 1))
-              )
-          }
-        }
-      })
-    return next(0, 0)
-  }
-
   // ---- its end ------------------------------------------------------------------------------------------------------
 
-  yield* Effect.addFinalizer(() =>
-    Effect.zipRight(supervisor.stopClaiming, stopInFlight(inFlight, grace, interruptGrace))
-  )
-  for (const [queue, { concurrency }] of Object.entries(options.queues)) {
-    const permits = yield* Permits.make(concurrency)
-    yield* supervisor.forkClaimer(keepClaiming(queue, permits))
+  const tell = yield* FiberRef.get(startedWorker)
+  tell({ shutdownDeadline: deadline, join: supervisor.crash })
+  const { stopClaiming } = supervisor
+  yield* Effect.addFinalizer(() => stopInFlight({ inFlight, heartbeat, stopClaiming, grace, interruptGrace }))
+  const whole = options.concurrency === undefined ? undefined : yield* Permits.make(options.concurrency)
+  const permitsByQueue: Array<readonly [string, Permits.Permits]> = []
+  for (const [queue, { concurrency, rateLimit }] of Object.entries(options.queues)) {
+    const permits = yield* Permits.make(concurrency, whole)
+    permitsByQueue.push([queue, permits])
+    const bucket =
+      rateLimit === undefined ? undefined : yield* makeTokenBucket(rateLimit.limit, Duration.decode(rateLimit.interval))
+    yield* supervisor.forkClaimer(keepClaiming({ claim, wakeup, runtimeId, queue, permits, bucket, start }))
   }
   return {
     runtimeId,
     inFlight: Effect.sync(inFlight.size),
+    unresolved: reconciliation.unresolved,
+    permits: Effect.forEach(permitsByQueue, ([queue, { free, total }]) =>
+      Effect.map(free, (free) => ({ queue, free, total }))
+    ),
     drain: Effect.zipRight(supervisor.stopClaiming, inFlight.empty),
+    shutdownDeadline: deadline,
+    wakeup: wakeup.mode,
     join: supervisor.crash
   }
 })

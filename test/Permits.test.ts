@@ -51,4 +51,24 @@ describe("Permits", () => {
       assert.isTrue(Exit.isFailure(yield* Effect.exit(permits.surplus(1))))
     })
   )
+
+  it.effect("of a queue are the runtime's as well, and a full queue keeps none of them from another", () =>
+    Effect.gen(function* () {
+      const runtime = yield* Permits.make(4)
+      const [a, b] = [yield* Permits.make(3, runtime), yield* Permits.make(3, runtime)]
+      assert.strictEqual(yield* a.acquire(10), 3)
+      const more = yield* Effect.fork(a.acquire(10)) // waits for its own, and holds nothing of the runtime's
+      yield* Effect.yieldNow()
+      assert.strictEqual(yield* b.acquire(10), 1)
+      const waiting = yield* Effect.fork(b.acquire(1))
+      yield* Effect.yieldNow()
+      assert.isNull(waiting.unsafePoll())
+      yield* Fiber.interrupt(waiting)
+      yield* a.release(makeSettled("closed", "completed"))
+      assert.strictEqual(yield* Fiber.join(more), 1)
+      yield* a.surplus(3)
+      yield* b.surplus(1)
+      assert.deepStrictEqual([yield* a.free, yield* b.free, yield* runtime.free], [3, 3, 4])
+    })
+  )
 })

@@ -1,3 +1,18 @@
+import { callbackMutants } from "./mutants/callbacks.js"
+import { adminMutants } from "./mutants/admin.js"
+import { contractMutants } from "./mutants/contract.js"
+import { doctorMutants } from "./mutants/doctor.js"
+import { driverMutants } from "./mutants/drivers.js"
+import { ormMutants } from "./mutants/orms.js"
+import { outageMutants } from "./mutants/outage.js"
+import { leftBehindMutants } from "./mutants/leftBehind.js"
+import { lifeMutants } from "./mutants/life.js"
+import { limitMutants } from "./mutants/limits.js"
+import { poolMutants } from "./mutants/pools.js"
+import { privilegeMutants } from "./mutants/privileges.js"
+import { faultMutants } from "./mutants/faults.js"
+import { queryBuilderMutants } from "./mutants/queryBuilders.js"
+import { gatingMutants } from "./mutants/gating.js"
 import { sabotages } from "./pg/sabotages.js"
 
 /** A sabotage of one place, and the test that must turn red by it. */
@@ -8,6 +23,8 @@ export interface Mutant {
   readonly to: string
   readonly suite: string
   readonly test: string
+  /** The configuration of vitest that knows the suite, where it is not the usual one. */
+  readonly config?: string
   /** Whether it belongs to the short form. */
   readonly core?: boolean
 }
@@ -16,6 +33,7 @@ const callerOwned = "test/runtime/CallerOwned.test.ts"
 const release = "test/runtime/Release.test.ts"
 const ordinary = "test/runtime/Ordinary.test.ts"
 const interruption = "test/runtime/Interruption.test.ts"
+const enqueue = "test/runtime/Enqueue.test.ts"
 
 const runtime: ReadonlyArray<Mutant> = [
   {
@@ -46,7 +64,7 @@ const runtime: ReadonlyArray<Mutant> = [
   },
   {
     name: "ignore the command tag of COMMIT",
-    file: "src/ApplicationPool.ts",
+    file: "src/internal/transactionEnd.ts",
     from: `return tag === "COMMIT"`,
     to: `return tag !== ""`,
     suite: callerOwned,
@@ -124,19 +142,27 @@ const runtime: ReadonlyArray<Mutant> = [
   },
   {
     name: "count an attempt that was given back",
-    file: "schema/functions/030_close.sql",
-    from: "case when i.outcome in ('snoozed', 'released') then",
-    to: "case when i.outcome in ('snoozed') then",
+    file: "schema/functions/028_dispose.sql",
+    from: "case when j.outcome in ('snoozed', 'released', 'gated') then",
+    to: "case when j.outcome in ('snoozed') then",
     suite: interruption,
     test: "gives back an attempt that was interrupted before its transaction"
   },
   {
     name: "retry beyond the last attempt",
-    file: "schema/functions/030_close.sql",
-    from: "and e.attempt + 1 >= e.max_attempts)",
+    file: "schema/functions/028_dispose.sql",
+    from: "and j.attempt >= j.max_attempts)",
     to: "and false)",
     suite: ordinary,
     test: "ends in the terminal jobs after its last attempt, by whatever it was failed"
+  },
+  {
+    name: "take a dead letter for a success",
+    file: "src/internal/handlerRun.ts",
+    from: ` ||\n  JobOutcome.$is("DeadLetter")(value)`,
+    to: "",
+    suite: ordinary,
+    test: "goes to the dead letters when its handler says so, with the reason, and does not run again"
   },
   {
     name: "store an error as it comes",
@@ -177,6 +203,62 @@ const runtime: ReadonlyArray<Mutant> = [
     to: `if (`,
     suite: "test/runtime/Pools.test.ts",
     test: "must reach the same database"
+  },
+  {
+    name: "enqueue a unique job as any other",
+    file: "src/internal/enqueueCall.ts",
+    from: `opts["unique"] = uniqueOptions(options.unique)`,
+    to: `opts["unique"] = null`,
+    suite: enqueue,
+    test: "answers whether a job is new, is there already, or has replaced what was there"
+  },
+  {
+    name: "hold a call to its definition's unique key although it says false",
+    file: "src/Job.ts",
+    from: "unique: overrides?.unique ?? (",
+    to: "unique: overrides?.unique || (",
+    suite: enqueue,
+    test: "answers whether a job is new, is there already, or has replaced what was there"
+  },
+  {
+    name: "take a duplicate for a fault of the database",
+    file: "src/internal/enqueueCall.ts",
+    from: `if (state === "23505") return`,
+    to: `if (state === "") return`,
+    suite: enqueue,
+    test: "fails with DuplicateJob where the definition or the call says so, and keeps the whole call out"
+  },
+  {
+    name: "send whatever an untyped program says of a unique key",
+    file: "src/internal/enqueueCall.ts",
+    from: "options.unique === undefined || options.unique === false ? undefined : uniqueFault(options.unique)",
+    to: "options.unique === undefined || options.unique === false || true ? undefined : uniqueFault(options.unique)",
+    suite: enqueue,
+    test: "names the part of `unique` and the rule"
+  },
+  {
+    name: "trust every new connection",
+    file: "src/internal/sameInstallation.ts",
+    from: "else if (result.rows[0]?.[0] === wanted) finish()",
+    to: "else if (result.rows.length > 0) finish()",
+    suite: "test/runtime/Restore.test.ts",
+    test: "under a running runtime is noticed by its next connection, before it claims there"
+  },
+  {
+    name: "write at every tick",
+    file: "schema/functions/074_ring.sql",
+    from: "  v_age := clock_timestamp() - v_current.opened_at;\n",
+    to: "  v_age := clock_timestamp() - v_current.opened_at;\n  update {{schema}}.segments s set opened_at = s.opened_at where s.slot = v_current.slot;\n",
+    suite: "test/runtime/Idle.test.ts",
+    test: "writes its own beat and nothing else, through every tick of maintenance"
+  },
+  {
+    name: "start on a database that was replaced",
+    file: "src/internal/startCheck.ts",
+    from: `if (adopted?.[0] === "refused") {`,
+    to: `if (adopted?.[0] === "never") {`,
+    suite: "test/runtime/Restore.test.ts",
+    test: "is refused at the start, by name, with the way out"
   }
 ]
 
@@ -186,7 +268,12 @@ const core: ReadonlySet<string> = new Set([
   "take a pending transaction for ended",
   "order a lane by seq",
   "drain under writers",
-  "close without the receipt"
+  "close without the receipt",
+  "claim what has a tombstone",
+  "forget the head",
+  "store a twin nevertheless",
+  "forget who was in progress when the mark was made",
+  "bury what a claim has taken"
 ])
 
 /** The engine's own sabotages name a file of schema/ and the path of a test. */
@@ -196,4 +283,22 @@ const engine = sabotages.map(({ file, from, name, test, to }): Mutant => {
   return { name, file: `schema/${folder}/${file}`, from, to, suite, test: path.join(" "), core: core.has(name) }
 })
 
-export const mutants: ReadonlyArray<Mutant> = [...runtime, ...engine]
+export const mutants: ReadonlyArray<Mutant> = [
+  ...runtime,
+  ...callbackMutants,
+  ...contractMutants,
+  ...doctorMutants,
+  ...driverMutants,
+  ...ormMutants,
+  ...queryBuilderMutants,
+  ...adminMutants,
+  ...outageMutants,
+  ...leftBehindMutants,
+  ...lifeMutants,
+  ...limitMutants,
+  ...poolMutants,
+  ...privilegeMutants,
+  ...gatingMutants,
+  ...faultMutants,
+  ...engine
+]

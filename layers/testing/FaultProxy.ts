@@ -12,6 +12,7 @@ import type { Scope } from "effect"
 import { Context, Effect, FiberSet, Layer, Redacted, Schema } from "effect"
 import { Connection } from "./internal/connection.js"
 import type { FaultCounts, FaultEffect, FaultRule } from "./internal/fault.js"
+import { type HalfOpened, type HalfOpenOptions, makeHalfOpen } from "./internal/halfOpen.js"
 import { addressOf, dial, listen, readdressed } from "./internal/listen.js"
 import { RuleState } from "./internal/rule.js"
 
@@ -24,6 +25,7 @@ export type {
   ProxiedStatement,
   ServerAnswer
 } from "./internal/fault.js"
+export type { HalfOpened, HalfOpenOptions, LostMessages } from "./internal/halfOpen.js"
 export { blackHole, committed, cutAfter, cutBefore, holdAnswer, holdStatement } from "./internal/fault.js"
 
 /**
@@ -116,6 +118,11 @@ export class FaultProxy extends Context.Tag("effect-awa/FaultProxy")<
      * has made a black hole of.
      */
     readonly rule: (rule: FaultRule) => Effect.Effect<ActiveRule, never, Scope.Scope>
+    /**
+     * Makes connections that there are now half-open until the scope closes: neither side is told, and nothing arrives. By
+     * default those that the server lets LISTEN, and both directions.
+     */
+    readonly halfOpen: (options?: HalfOpenOptions) => Effect.Effect<HalfOpened, never, Scope.Scope>
     /** Destroys all client connections now. Returns how many. */
     readonly cutAll: Effect.Effect<number>
     /** Destroys all client connections and accepts none until the scope closes. */
@@ -226,6 +233,7 @@ export const make = (
           rules.add(state)
           return activeRule(state)
         }),
+      halfOpen: (options) => makeHalfOpen(connections, options),
       cutAll,
       outage: Effect.acquireRelease(
         Effect.zipRight(

@@ -18,9 +18,16 @@ import { createHash, randomBytes } from "node:crypto"
 import * as Pg from "pg"
 import { InstalledSchema } from "../../src/InstalledSchema.js"
 import { quoteIdentifier } from "../../src/internal/renderSql.js"
-import { functions, migrations } from "../../src/internal/schemaText.generated.js"
+import {
+  closing,
+  functions,
+  manifestText,
+  migrations,
+  privilegesText
+} from "../../src/internal/schemaText.generated.js"
 import type { MigrationError } from "../../src/MigrationError.js"
 import * as Migrations from "../../src/Migrations.js"
+import * as Roles from "../../src/Roles.js"
 
 /**
  * The test's database could not be made.
@@ -47,7 +54,12 @@ export class TestDatabaseError extends Schema.TaggedError<TestDatabaseError>("ef
 export class TestDatabase extends Context.Tag("effect-awa/TestDatabase")<
   TestDatabase,
   {
+    /** As a superuser. */
     readonly url: Redacted.Redacted
+    /** As the role of the runtime's pool; `url` itself in the compatible profile. */
+    readonly runtimeUrl: Redacted.Redacted
+    /** As the role of the application, which owns nothing; `url` itself in the compatible profile. */
+    readonly applicationUrl: Redacted.Redacted
     readonly name: string
     /** The schema that effect-awa is installed in. */
     readonly schema: string
@@ -65,6 +77,11 @@ export interface TestDatabaseOptions {
   readonly schema?: string
   /** The number of segments of the ring; 4, the smallest: a clone is quicker the less there is in it. */
   readonly ring?: number
+  /**
+   * `strict`: the schema is installed with roles of least privilege (`Roles`), named `awa_test_*` on the server, and the worker of
+   * `Testing.worker` runs as one of them; `compatible` unless said otherwise.
+   */
+  readonly profile?: "strict" | "compatible"
 }
 
 const attempt = <A>(operation: string, run: () => Promise<A>): Effect.Effect<A, TestDatabaseError> =>
@@ -87,10 +104,48 @@ const inDatabase = (url: string, database: string): string => {
   return changed.toString()
 }
 
-/** One template for a schema's text, its name and its ring; made once on a server, under a lock, whoever comes first. */
-const template = (url: string, admin: Pg.Client, schema: string, ring: number) =>
+const strictRoles = { runtime: "awa_test_runtime", application: "awa_test_application" } as const
+
+/** Known to whoever knows the superuser's url, and the same in every process. */
+const passwordOf = (url: string): string => createHash("sha256").update(`effect-awa/testing ${url}`).digest("hex")
+
+const asRole = (url: string, role: string, password: string): string => {
+  const changed = new URL(url)
+  changed.username = role
+  changed.password = password
+  return changed.toString()
+}
+
+type Query = (sql: string, values?: ReadonlyArray<unknown>) => Effect.Effect<Pg.QueryResult, TestDatabaseError>
+
+const makeStrict = (query: Query, server: string, url: Redacted.Redacted, schema: string) =>
   Effect.gen(function* () {
-    const text = JSON.stringify([schema, ring, migrations, functions])
+    const { application, runtime } = strictRoles
+    yield* Roles.apply({
+      url,
+      schema,
+      profile: "strict",
+      schemaOwner: "awa_test_owner",
+      executionOwner: "awa_test_execution",
+      bindings: {
+        producer: [application],
+        finalizer: [application],
+        expectation: [application],
+        callback: [application],
+        executor: [runtime],
+        maintenance: [runtime]
+      },
+      finalizerTimeouts: false
+    })
+    for (const role of [application, runtime]) {
+      yield* query(`alter role ${role} login password '${passwordOf(server)}'`)
+    }
+  })
+
+/** One template for a schema's text, its name and its ring; made once on a server, under a lock, whoever comes first. */
+const template = (url: string, admin: Pg.Client, schema: string, ring: number, profile: "strict" | "compatible") =>
+  Effect.gen(function* () {
+    const text = JSON.stringify([schema, ring, profile, migrations, functions, closing, privilegesText, manifestText])
     const name = `awa_template_${createHash("sha256").update(text).digest("hex").slice(0, 16)}`
     const query = (sql: string, values: ReadonlyArray<unknown> = []) =>
       attempt("template", () => admin.query(sql, [...values]))
@@ -106,7 +161,9 @@ const template = (url: string, admin: Pg.Client, schema: string, ring: number) =
           const draft = `${name}_draft`
           yield* query(`drop database if exists ${quoteIdentifier(draft)} with (force)`)
           yield* query(`create database ${quoteIdentifier(draft)} template template0`)
-          yield* Migrations.migrate({ url: Redacted.make(inDatabase(url, draft)), schema, ring })
+          const inDraft = Redacted.make(inDatabase(url, draft))
+          yield* Migrations.migrate({ url: inDraft, schema, ring })
+          if (profile === "strict") yield* makeStrict(query, url, inDraft, schema)
           yield* query(`alter database ${quoteIdentifier(draft)} rename to ${quoteIdentifier(name)}`)
         }),
       () => Effect.ignore(query("select pg_advisory_unlock(hashtextextended('effect-awa/testing', 0))"))
@@ -122,11 +179,16 @@ const template = (url: string, admin: Pg.Client, schema: string, ring: number) =
  */
 export const make = Effect.fnUntraced(function* (
   options: TestDatabaseOptions
-): Effect.fn.Return<TestDatabase["Type"], TestDatabaseError | MigrationError | ConfigError.ConfigError, Scope.Scope> {
+): Effect.fn.Return<
+  TestDatabase["Type"],
+  TestDatabaseError | MigrationError | Roles.RolesError | ConfigError.ConfigError,
+  Scope.Scope
+> {
   const server = Redacted.value(yield* options.server)
   const schema = options.schema ?? "awa"
   const admin = yield* connect(server)
-  const source = yield* template(server, admin, schema, options.ring ?? 4)
+  const profile = options.profile ?? "compatible"
+  const source = yield* template(server, admin, schema, options.ring ?? 4, profile)
   const name = `awa_test_${randomBytes(6).toString("hex")}`
   yield* Effect.acquireRelease(
     attempt("create", () =>
@@ -143,9 +205,22 @@ export const make = Effect.fnUntraced(function* (
       const client = yield* connect(url)
       // a clone is a copy like any other: tokens of the template must not match here
       yield* attempt("adopt", () => client.query(`select ${quoteIdentifier(schema)}.adopt_database()`))
+      // and its segment is as old as the clone: a template that was made long ago must not be rotated under the test
+      yield* attempt("begin", () =>
+        client.query(
+          `update ${quoteIdentifier(schema)}.segments set opened_at = clock_timestamp() where state = 'open'`
+        )
+      )
     })
   )
-  return { url: Redacted.make(url), name, schema }
+  const as = (role: string) => Redacted.make(profile === "strict" ? asRole(url, role, passwordOf(server)) : url)
+  return {
+    url: Redacted.make(url),
+    runtimeUrl: as(strictRoles.runtime),
+    applicationUrl: as(strictRoles.application),
+    name,
+    schema
+  }
 })
 
 /**
@@ -166,7 +241,7 @@ export const database = (
   options: TestDatabaseOptions
 ): Layer.Layer<
   TestDatabase | PgClient.PgClient | SqlClient.SqlClient,
-  TestDatabaseError | MigrationError | ConfigError.ConfigError | SqlError
+  TestDatabaseError | MigrationError | Roles.RolesError | ConfigError.ConfigError | SqlError
 > => {
   const own = Layer.scoped(TestDatabase, make(options))
   const client = Layer.unwrapEffect(

@@ -13,6 +13,7 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import type * as ParseResult from "effect/ParseResult"
 import * as Schema from "effect/Schema"
+import type { OnConflict } from "../../src/Enqueue.js"
 import { quoteIdentifier } from "../../src/internal/renderSql.js"
 import type { Job } from "../../src/Job.js"
 import type { PayloadRejected } from "../../src/JobError.js"
@@ -82,8 +83,8 @@ export class Testing extends Context.Tag("effect-awa/Testing")<
       readonly atMost?: Duration.DurationInput
     }) => Effect.Effect<void, ExpectationFailed | SqlError | ParseResult.ParseError>
     /** The job of this kind that was enqueued with this payload. */
-    readonly expectEnqueued: <Kind extends string, Payload, E>(
-      job: Job<Kind, Payload, E>,
+    readonly expectEnqueued: <Kind extends string, Payload, E, Policy extends OnConflict>(
+      job: Job<Kind, Payload, E, Policy>,
       payload: Payload
     ) => Effect.Effect<JobRow, ExpectationFailed | PayloadRejected | SqlError | ParseResult.ParseError>
     /** The job, which must be in this state. */
@@ -108,7 +109,8 @@ const make = Effect.gen(function* () {
     decodeRows
   )
   const hurry = sql.unsafe(
-    `update ${schema}.deferred_jobs set run_at = clock_timestamp() where run_at > clock_timestamp()`
+    `update ${schema}.deferred_jobs set run_at = clock_timestamp(), xid = pg_current_xact_id()
+     where run_at > clock_timestamp() and state <> 'gated'`
   )
   // one statement, one snapshot: a job on its way from one place to another is seen in one of them
   const unfinished = (scheduled: boolean) =>
@@ -218,7 +220,7 @@ export const worker = <const Jobs extends ReadonlyArray<Worker.AnyJob>>(
     Layer.provide(ownClient),
     Layer.provideMerge(
       Layer.unwrapEffect(
-        Effect.map(TestDatabase, ({ schema, url }) =>
+        Effect.map(TestDatabase, ({ runtimeUrl, schema }) =>
           WorkerLayer.layer({
             shutdownGrace: "5 seconds",
             beat: "1 second",
@@ -226,7 +228,7 @@ export const worker = <const Jobs extends ReadonlyArray<Worker.AnyJob>>(
             idleTick: "200 millis",
             ...options,
             queues: options.queues ?? { default: { concurrency: 10 } },
-            database: options.database ?? Config.succeed(url),
+            database: options.database ?? Config.succeed(runtimeUrl),
             schema
           })
         )

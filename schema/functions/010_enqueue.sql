@@ -1,9 +1,11 @@
 -- Enqueue, in the caller's transaction and in any isolation level. The tables it writes are chosen by a sequence, whose
 -- value no snapshot hides; the shared lock lets maintenance prove that no writer is in flight in a segment.
 
--- One branch per segment: number the jobs and store them, the due ones in the ring and the later ones aside.
+-- One branch per segment: number the jobs and store them, the due ones in the ring and the later ones aside. A call with
+-- unique jobs brings what claim_unique answered; otherwise these arrays are null.
 {{#segments}}
-create or replace function {{schema}}.insert_jobs_{{segment}}(p_jobs jsonb) returns bigint[]
+create or replace function {{schema}}.insert_jobs_{{segment}}(p_jobs jsonb, p_ids bigint[], p_keys bytea[], p_answers text[])
+returns bigint[]
 language plpgsql volatile as $$
 declare
   v_xid xid8 := pg_current_xact_id();   -- top level, also inside a savepoint
@@ -11,24 +13,25 @@ declare
   v_ids bigint[];
 begin
   with job as materialized (
-    select j.ord, nextval({{schema_text job_ids}}) as job_id, nextval({{schema_text entry_seq}}) as seq,
+    select j.ord, coalesce(j.job_id, nextval({{schema_text job_ids}})) as job_id, nextval({{schema_text entry_seq}}) as seq, j.unique_key,
            j.e ->> 'queue' as queue, coalesce((j.e -> 'opts' ->> 'priority')::smallint, 2::smallint) as priority,
            coalesce((j.e -> 'opts' ->> 'max_attempts')::integer, 25) as max_attempts,
            coalesce((j.e -> 'opts' ->> 'run_at')::timestamptz,
                     v_now + (j.e -> 'opts' ->> 'delay_ms')::bigint * interval '1 millisecond') as run_at,
            j.e ->> 'kind' as kind, j.e -> 'args' as args
-    from jsonb_array_elements(p_jobs) with ordinality as j(e, ord)
+    from rows from (jsonb_array_elements(p_jobs), unnest(p_ids, p_keys, p_answers)) with ordinality as j(e, job_id, unique_key, answer, ord)
+    where j.answer is null or j.answer = 'inserted'
     order by j.ord
   ), due as (
     insert into {{schema}}.ready_entries_{{segment}}
-      (queue, priority, xid, seq, job_id, run_lease, attempt, max_attempts, created_at, kind, args)
-    select queue, priority, v_xid, seq, job_id, 0, 0, max_attempts, v_now, kind, args
+      (queue, priority, xid, seq, job_id, run_lease, attempt, max_attempts, created_at, kind, args, unique_key)
+    select queue, priority, v_xid, seq, job_id, 0, 0, max_attempts, v_now, kind, args, unique_key
     from job where run_at is null or run_at <= v_now
     order by seq
   ), later as (
     insert into {{schema}}.deferred_jobs
-      (job_id, queue, priority, state, run_at, run_lease, attempt, max_attempts, kind, args, created_at)
-    select job_id, queue, priority, 'scheduled', run_at, 0, 0, max_attempts, kind, args, v_now
+      (job_id, queue, priority, state, run_at, run_lease, attempt, max_attempts, kind, args, created_at, xid, unique_key)
+    select job_id, queue, priority, 'scheduled', run_at, 0, 0, max_attempts, kind, args, v_now, v_xid, unique_key
     from job where run_at > v_now
   )
   select array_agg(job_id order by ord) into v_ids from job;
@@ -36,13 +39,15 @@ begin
 end $$;
 {{/segments}}
 
--- The slot of the current segment, held for writing until the end of the transaction.
+-- The slot of the current segment, held for writing until the end of the transaction. The transaction has its id by then: drawn
+-- later, it could come after that of somebody who committed into the next segment, and yet be claimed first.
 create or replace function {{schema}}.hold_current_segment() returns integer
 language plpgsql volatile as $$
 declare
   v_value bigint;
   v_again bigint;
 begin
+  perform pg_current_xact_id();
   loop
     select last_value into v_value from {{schema}}.segment_cursor;
     perform pg_advisory_xact_lock_shared(hashtextextended({{key segment}} || (v_value % {{ring}})::text, 0));
@@ -52,11 +57,14 @@ begin
   return (v_value % {{ring}})::integer;
 end $$;
 
--- Raises on the first job that breaks a rule, naming the field and the rule, before anything is written.
-create or replace function {{schema}}.check_jobs(p_jobs jsonb) returns void
+-- Raises on the first job that breaks a rule, naming the field and the rule, before anything is written. Answers whether a
+-- job says `unique`: the search for unknown options finds that, and `validate`, by the way.
+create or replace function {{schema}}.check_jobs(p_jobs jsonb) returns boolean
 language plpgsql stable as $$
 declare
-  v_fault record;
+  v_unique    boolean;
+  v_validate  boolean;
+  v_fault     record;
 begin
   if p_jobs is null or jsonb_typeof(p_jobs) <> 'array' then
     raise exception using errcode = '22023', message = 'jobs: expected a JSON array';
@@ -65,11 +73,13 @@ begin
   from jsonb_array_elements(p_jobs) with ordinality as j(e, ord)
   cross join lateral jsonb_object_keys(case when jsonb_typeof(j.e -> 'opts') = 'object' then j.e -> 'opts' else '{}' end) as k(key)
   where k.key not in ('priority', 'run_at', 'delay_ms', 'max_attempts', 'notify')
-  limit 1;
-  if found then
+  order by case k.key when 'validate' then 1 when 'unique' then 2 else 0 end, j.ord limit 1;
+  if found and v_fault.key not in ('unique', 'validate') then
     raise exception using errcode = 'WA005', message = format('job %s: unknown option key %L', v_fault.at, v_fault.key),
-      hint = 'Known keys: priority, run_at, delay_ms, max_attempts, notify.';
+      hint = 'Known keys: priority, run_at, delay_ms, max_attempts, notify, unique, validate.';
   end if;
+  v_validate := found and v_fault.key = 'validate';
+  v_unique := found and (not v_validate or exists (select from jsonb_array_elements(p_jobs) as j(e) where j.e -> 'opts' ? 'unique'));
   select j.ord - 1 as at, f.rule into v_fault
   from jsonb_array_elements(p_jobs) with ordinality as j(e, ord)
   cross join lateral (select case
@@ -111,6 +121,13 @@ begin
       raise exception using errcode = '22023', message = format('job %s: run_at: there is no such time', v_fault.at);
     end;
   end if;
+  if v_unique then
+    perform {{schema}}.check_unique(p_jobs);
+  end if;
+  if v_validate then
+    perform {{schema}}.check_payloads(p_jobs);
+  end if;
+  return v_unique;
 end $$;
 
 -- The one rule for the names of queues and kinds, the same as in TypeScript: 1 to 255 bytes, no control character.
@@ -123,8 +140,9 @@ language sql immutable as $$
   end
 $$;
 
--- Many jobs in one call: [{"kind", "args", "queue", "opts": {…}}, …]; the ids come back in the same order.
-create or replace function {{schema}}.insert_jobs(p_jobs jsonb) returns setof bigint
+-- Many jobs in one call: [{"kind", "args", "queue", "opts": {…}}, …]. The answers come in the same order: the id and
+-- `inserted`, or the id of the job that holds the unique key and `existing` or `replaced`.
+create or replace function {{schema}}.insert_jobs(p_jobs jsonb) returns table (job_id bigint, answer text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -132,30 +150,46 @@ set jit = off
 set standard_conforming_strings = on
 as $$
 declare
-  v_slot integer;
-  v_ids  bigint[];
+  v_slot     integer;
+  v_ids      bigint[];
+  v_keys     bytea[];
+  v_answers  text[];
+  v_inserted bigint[];
 begin
-  perform {{schema}}.check_jobs(p_jobs);
-  v_slot := {{schema}}.hold_current_segment();
-  case v_slot
-    {{#segments}}
-    when {{segment}} then v_ids := {{schema}}.insert_jobs_{{segment}}(p_jobs);
-    {{/segments}}
-  end case;
-  -- A hint, one per queue: PostgreSQL folds equal notifications of a transaction into one.
-  perform pg_notify({{channel}}, q.queue)
-  from (select distinct j.e ->> 'queue' as queue from jsonb_array_elements(p_jobs) as j(e)
-        where coalesce(j.e -> 'opts' ->> 'notify', 'true') <> 'false') q;
-  return query select unnest(v_ids);
+  if {{schema}}.check_jobs(p_jobs) then
+    -- Before a segment is held: this may wait for other transactions.
+    select u.ids, u.keys, u.answers into v_ids, v_keys, v_answers from {{schema}}.claim_unique(p_jobs) u;
+  end if;
+  if v_answers is null or 'inserted' = any (v_answers) then
+    v_slot := {{schema}}.hold_current_segment();
+    case v_slot
+      {{#segments}}
+      when {{segment}} then v_inserted := {{schema}}.insert_jobs_{{segment}}(p_jobs, v_ids, v_keys, v_answers);
+      {{/segments}}
+    end case;
+    -- A hint, one per queue: PostgreSQL folds equal notifications of a transaction into one.
+    perform pg_notify({{channel}}, q.queue)
+    from (select distinct j.e ->> 'queue' as queue
+          from rows from (jsonb_array_elements(p_jobs), unnest(v_answers)) as j(e, answer)
+          where coalesce(j.e -> 'opts' ->> 'notify', 'true') <> 'false' and (j.answer is null or j.answer = 'inserted')) q;
+  end if;
+  if v_answers is null then
+    return query select i.job_id, 'inserted' from unnest(v_inserted) as i(job_id);
+  else
+    if 'existing' = any (v_answers) then
+      v_answers := {{schema}}.replace_jobs(p_jobs, v_ids, v_answers);
+    end if;
+    return query select i.job_id, i.answer from unnest(v_ids, v_answers) as i(job_id, answer);
+  end if;
 end $$;
 
--- One job, for any driver.
+-- One job, for any driver. Answers its id, or that of the job that holds its unique key.
 create or replace function {{schema}}.insert_job(kind text, args jsonb, queue text default 'default', opts jsonb default '{}')
 returns bigint
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  return (select i from {{schema}}.insert_jobs(jsonb_build_array(jsonb_build_object(
+  return (select i.job_id from {{schema}}.insert_jobs(jsonb_build_array(jsonb_build_object(
     'kind', insert_job.kind, 'args', insert_job.args, 'queue', insert_job.queue, 'opts', coalesce(insert_job.opts, '{}')))) as i);
 end $$;

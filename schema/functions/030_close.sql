@@ -4,66 +4,36 @@
 -- LATERAL … OFFSET 0, which stays one index probe per key, and what remains to be joined are arrays, which are hashed.
 -- A batch's arrays are fetched once per call (array || '{}' is the fetched copy), not once for each of its items.
 
--- Where a job goes when its attempt ended without success: aside, to run again, or to the terminal jobs. One row per item
--- that has just been closed by the caller of this function. Every path to another run passes this one exhaustion check.
+-- The jobs of items that have just been closed without success, from their ring entries, moved on.
 {{#segments}}
 create or replace function {{schema}}.dispose_{{segment}}(
   p_batch_ids bigint[], p_indexes integer[], p_outcomes {{schema}}.outcome[], p_details jsonb[])
 returns void
 language plpgsql volatile as $$
 declare
-  v_now timestamptz := clock_timestamp();
-  v_released bigint[];
+  v_jobs {{schema}}.ended_job[];
 begin
   with asked as materialized (
     select i.batch_id, array_agg(i.idx) as idxs, array_agg(i.outcome) as outcomes, array_agg(i.detail) as details
     from unnest(p_batch_ids, p_indexes, p_outcomes, p_details) as i(batch_id, idx, outcome, detail)
     group by i.batch_id
-  ), item as materialized (
-    select e.job_id, e.queue, e.priority, e.kind, e.args, e.created_at, e.run_lease + 1 as run_lease, e.max_attempts,
-           i.outcome, coalesce(i.detail, '{}') as detail,
-           -- snoozed and released attempts do not count
-           case when i.outcome in ('snoozed', 'released') then e.attempt else e.attempt + 1 end as counted,
-           i.outcome in ('failed', 'cancelled', 'discarded')
-             or (i.outcome in ('retried', 'rescued') and e.attempt + 1 >= e.max_attempts) as ended,
-           coalesce(i.detail -> 'progress', e.progress) as progress,
-           case when i.detail ? 'error' then
-             case when jsonb_array_length(coalesce(e.errors, '[]')) >= 20 then e.errors - 0 else coalesce(e.errors, '[]') end
-             || jsonb_build_array(jsonb_build_object('attempt', e.attempt + 1, 'run_lease', e.run_lease + 1, 'at', v_now,
-                                                     'outcome', i.outcome, 'error', i.detail -> 'error'))
-           else e.errors end as errors,
-           case when i.outcome = 'rescued' then  -- nobody chose a pause: it doubles from zero
-             least(3600000, (power(2, least(e.attempt, 12)) - 1) * 1000)::bigint
-           else coalesce((i.detail ->> 'delay_ms')::bigint, 0) end as delay_ms
-    from asked a
-    cross join lateral (
-      select c.queue, c.priority, c.xids || '{}' as xids, c.seqs || '{}' as seqs
-      from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b
-    cross join lateral unnest(a.idxs, a.outcomes, a.details) as i(idx, outcome, detail)
-    cross join lateral (
-      select r.* from {{schema}}.ready_entries_{{segment}} r
-      where r.queue = b.queue and r.priority = b.priority and r.xid = b.xids[i.idx] and r.seq = b.seqs[i.idx] offset 0) e
-  ), ended as (
-    insert into {{schema}}.terminal_jobs
-      (job_id, queue, priority, state, run_lease, attempt, max_attempts, kind, args, progress, errors, created_at, finalized_at)
-    select job_id, queue, priority, case outcome when 'cancelled' then 'cancelled' when 'discarded' then 'discarded' else 'failed' end,
-           run_lease, counted, max_attempts, kind, args, progress, errors, created_at, v_now
-    from item where ended
-    on conflict (job_id) do nothing
-  ), again as (
-    insert into {{schema}}.deferred_jobs
-      (job_id, queue, priority, state, run_at, run_lease, attempt, max_attempts, kind, args, progress, errors, created_at)
-    select job_id, queue, priority, case outcome when 'snoozed' then 'snoozed' else 'retryable' end,
-           v_now + delay_ms * interval '1 millisecond',
-           run_lease, counted, max_attempts, kind, args, progress, errors, created_at
-    from item where not ended
-    on conflict (job_id) do nothing
-    returning job_id, run_at
   )
-  select array_agg(job_id) into v_released from again where run_at <= v_now;
-  if v_released is not null then  -- runnable at once, not at the next tick
-    perform {{schema}}.promote_jobs(v_released, cardinality(v_released));
-  end if;
+  select array_agg(row(e.job_id, e.run_lease + 1, e.queue, abs(e.priority), e.attempt + 1, e.max_attempts, e.kind, e.args, e.progress,
+                       e.errors, e.created_at, e.unique_key, i.outcome,
+                       -- an answer that nobody will give again stays with the job until it has ended
+                       case when e.callback_result is not null then jsonb_build_object('callback_result', e.callback_result) else '{}' end
+                       || coalesce(i.detail, '{}'))::{{schema}}.ended_job
+                   order by e.job_id)
+  into v_jobs
+  from asked a
+  cross join lateral (
+    select c.queue, c.priority, c.xids || '{}' as xids, c.seqs || '{}' as seqs
+    from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b
+  cross join lateral unnest(a.idxs, a.outcomes, a.details) as i(idx, outcome, detail)
+  cross join lateral (
+    select r.* from {{schema}}.ready_entries_{{segment}} r
+    where r.queue = b.queue and r.priority = b.priority and r.xid = b.xids[i.idx] and r.seq = b.seqs[i.idx] offset 0) e;
+  perform {{schema}}.dispose_jobs(v_jobs);
 end $$;
 
 create or replace function {{schema}}.close_{{segment}}(
@@ -79,6 +49,11 @@ declare
   v_is      boolean[];
   v_closed  integer[];
   v_rows    tid[];
+  v_keys    bytea[];
+  v_holders bigint[];
+  v_rest    integer[];
+  v_answers text[];
+  v_lease   integer[];
 begin
   with asked as materialized (
     select i.batch_id, array_agg(i.ord::integer) as ords, array_agg(i.idx) as idxs, array_agg(i.job_id) as job_ids,
@@ -88,10 +63,11 @@ begin
     where i.slot & 255 = {{segment}} and i.slot >> 12 = p_fingerprint
     group by i.batch_id
   ), matched as materialized (
-    select x.ord, a.batch_id, x.idx, x.job_id, x.run_lease
+    select x.ord, a.batch_id, x.idx, x.job_id, x.run_lease, b.unique_keys[x.idx] as unique_key
     from asked a
     cross join lateral (
-      select c.receipt_base, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases
+      select c.receipt_base, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases,
+             case when c.unique_keys is not null then c.unique_keys || '{}' end as unique_keys
       from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b
     cross join lateral unnest(a.ords, a.idxs, a.job_ids, a.run_leases, a.receipts) as x(ord, idx, job_id, run_lease, receipt)
     where b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease and b.receipt_base + x.idx = x.receipt
@@ -107,26 +83,36 @@ begin
     returning batch_id, batch_index, outcome
   )
   select array_agg(m.ord), array_agg(m.batch_id), array_agg(m.idx), array_agg(i.batch_id is not null),
-         coalesce(array_agg(m.ord order by m.ord) filter (where i.batch_id is not null), '{}')
-  into v_ords, v_taken, v_idxs, v_is, v_closed
+         coalesce(array_agg(m.ord order by m.ord) filter (where i.batch_id is not null), '{}'),
+         array_agg(m.unique_key) filter (where m.unique_key is not null and i.outcome = 'completed'),
+         array_agg(m.job_id) filter (where m.unique_key is not null and i.outcome = 'completed')
+  into v_ords, v_taken, v_idxs, v_is, v_closed, v_keys, v_holders
   from matched m
   left join inserted i on i.batch_id = m.batch_id and i.batch_index = m.idx and i.outcome = p_outcomes[m.ord];
 
   return query select c, 'closed'::text from unnest(v_closed) c;
-  -- What this statement did not insert is classified by another one: the first cannot see the row that it met.
+  -- What this statement did not insert is classified by another one: the first cannot see the row that it met. An attempt that
+  -- was materialized, or whose claim is gone with its segment, is tried on its lease.
   if cardinality(v_closed) < (select count(*) from unnest(p_slots) s where s & 255 = {{segment}}) then
-    return query
-      select i.ord::integer, case when met.closer = p_closer then 'repeated' else 'stale' end
-      from unnest(p_slots) with ordinality as i(slot, ord)
-      left join unnest(v_closed) as done(ord) on done.ord = i.ord
-      left join (
-        select m.ord, c.closer
-        from unnest(v_ords, v_taken, v_idxs, v_is) as m(ord, batch_id, idx, is_closed)
-        cross join lateral (
-          select c.closer from {{schema}}.closures_{{segment}} c
-          where c.batch_id = m.batch_id and c.batch_index = m.idx offset 0) c
-        where not m.is_closed) met on met.ord = i.ord
-      where i.slot & 255 = {{segment}} and done.ord is null;
+    select array_agg(i.ord::integer),
+           array_agg(case when i.slot >> 12 = p_fingerprint and coalesce(met.outcome = 'materialized', true) then 'lease'
+                          when met.closer = p_closer then 'repeated' else 'stale' end)
+    into v_rest, v_answers
+    from unnest(p_slots) with ordinality as i(slot, ord)
+    left join unnest(v_closed) as done(ord) on done.ord = i.ord
+    left join (
+      select m.ord, c.closer, c.outcome
+      from unnest(v_ords, v_taken, v_idxs, v_is) as m(ord, batch_id, idx, is_closed)
+      cross join lateral (
+        select c.closer, c.outcome from {{schema}}.closures_{{segment}} c
+        where c.batch_id = m.batch_id and c.batch_index = m.idx offset 0) c
+      where not m.is_closed) met on met.ord = i.ord
+    where i.slot & 255 = {{segment}} and done.ord is null;
+    return query select r.ord, r.answer from unnest(v_rest, v_answers) as r(ord, answer) where r.answer <> 'lease';
+    v_lease := array(select r.ord from unnest(v_rest, v_answers) as r(ord, answer) where r.answer = 'lease');
+    if cardinality(v_lease) > 0 then
+      return query select * from {{schema}}.close_leases(p_closer, v_lease, p_job_ids, p_run_leases, p_receipts, p_outcomes, p_details);
+    end if;
   end if;
 
   if exists (select from unnest(v_closed) c where p_outcomes[c] <> 'completed') then
@@ -148,6 +134,9 @@ begin
                           where a.job_id = p_job_ids[c] and a.run_lease = p_run_leases[c] for update) a);
     delete from {{schema}}.attempt_state s where s.ctid = any (v_rows);
   end if;
+  if v_keys is not null then
+    perform {{schema}}.release_unique(v_keys, v_holders, 2::smallint);
+  end if;
 end $$;
 {{/segments}}
 
@@ -158,7 +147,7 @@ create or replace function {{schema}}.close_attempts(
   p_closer bigint, p_slots integer[], p_batch_ids bigint[], p_indexes integer[], p_job_ids bigint[], p_run_leases bigint[],
   p_receipts bigint[], p_outcomes {{schema}}.outcome[], p_details jsonb, p_has_state boolean)
 returns table (ord integer, answer text)
-language plpgsql volatile
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
@@ -176,7 +165,7 @@ begin
   perform {{schema}}.require_read_committed();
   select m.fingerprint into v_fingerprint from {{schema}}.meta m;
   if exists (select from unnest(p_outcomes) o
-             where o is null or o in ('rescued', 'materialized', 'gated', 'dead_lettered')) then
+             where o is null or o in ('rescued', 'materialized')) then
     raise exception using errcode = '22023', message = 'outcomes: not an outcome that a worker may report';
   end if;
   for v_slot in select distinct s & 255 from unnest(p_slots) s where s & 255 < {{ring}} order by 1 loop
@@ -199,7 +188,7 @@ create or replace function {{schema}}.settle_attempt(
   p_closer bigint, p_slot integer, p_batch_id bigint, p_index integer, p_job_id bigint, p_run_lease bigint, p_receipt bigint,
   p_outcome {{schema}}.outcome, p_detail jsonb)
 returns text
-language plpgsql volatile
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin

@@ -1,5 +1,6 @@
 -- What the database knows of attempts whose handlers have just exited. Nothing is changed; 'unknown' (its evidence is gone)
--- is never 'open'.
+-- is never 'open'. A lease is 'open' while a handler is at work on it or waits for its callback, and 'parked' when only its
+-- callback can end it.
 
 {{#segments}}
 create or replace function {{schema}}.evidence_{{segment}}(
@@ -19,14 +20,18 @@ begin
       group by i.batch_id
     )
     select i.ord,
-           case when b.batch_id is null then 'unknown'
+           case when l.state = 'parked' then 'parked'
+                when l.state is not null then 'open'
+                when d.outcome is not null then 'closed'
+                when b.batch_id is null then 'unknown'
                 when i.slot >> 12 <> p_fingerprint or b.job_ids[i.idx] is distinct from i.job_id
                   or b.run_leases[i.idx] is distinct from i.run_lease or b.receipt_base + i.idx is distinct from i.receipt
                 then 'superseded'
                 when c.batch_id is null then 'open'
                 else 'closed' end,
-           c.outcome::text, c.closed_at, c.xid,
-           (extract(epoch from clock_timestamp() - coalesce(s.heartbeat_at, b.claimed_at)) * 1000)::bigint
+           coalesce(d.outcome, case when l.state is null then c.outcome end)::text,
+           coalesce(d.closed_at, case when l.state is null then c.closed_at end), coalesce(d.xid, case when l.state is null then c.xid end),
+           (extract(epoch from clock_timestamp() - coalesce(l.heartbeat_at, s.heartbeat_at, b.claimed_at)) * 1000)::bigint
     from asked a
     left join lateral (
       select c.batch_id, c.receipt_base, c.claimed_at, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases
@@ -36,14 +41,25 @@ begin
     left join lateral (select c.* from {{schema}}.closures_{{segment}} c
                        where c.batch_id = a.batch_id and c.batch_index = i.idx offset 0) c on true
     left join lateral (select s.heartbeat_at from {{schema}}.attempt_state s
-                       where s.job_id = i.job_id and s.run_lease = i.run_lease offset 0) s on true;
+                       where s.job_id = i.job_id and s.run_lease = i.run_lease offset 0) s on true
+    -- only for those that are not in the ring, or not any more
+    cross join lateral (
+      select i.slot >> 12 = p_fingerprint
+             and (c.outcome = 'materialized' or b.job_ids[i.idx] is distinct from i.job_id
+                  or b.run_leases[i.idx] is distinct from i.run_lease or b.receipt_base + i.idx is distinct from i.receipt) as elsewhere) o
+    left join lateral (select l.state, l.heartbeat_at from {{schema}}.leases l
+                       where o.elsewhere and l.job_id = i.job_id and l.run_lease = i.run_lease
+                         and l.receipt_id = i.receipt offset 0) l on true
+    left join lateral (select d.outcome, d.closed_at, d.xid from {{schema}}.lease_closures d
+                       where o.elsewhere and d.job_id = i.job_id and d.run_lease = i.run_lease
+                         and d.receipt_id = i.receipt offset 0) d on true;
 end $$;
 {{/segments}}
 
 create or replace function {{schema}}.attempt_evidence(
   p_slots integer[], p_batch_ids bigint[], p_indexes integer[], p_job_ids bigint[], p_run_leases bigint[], p_receipts bigint[])
 returns table (ord integer, status text, outcome text, closed_at timestamptz, closed_xid xid8, age_ms bigint)
-language plpgsql volatile
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off

@@ -8,8 +8,13 @@ import * as ValidationError from "@effect/cli/ValidationError"
 import * as Cause from "effect/Cause"
 import * as Console from "effect/Console"
 import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
+import { kinds } from "./kinds.js"
+import { doctor, doctorExitCode } from "./doctor.js"
 import { migrate } from "./migrate.js"
+import { roles } from "./roles.js"
+import { storage } from "./storage.js"
 import { version } from "./version.js"
 
 /**
@@ -22,7 +27,7 @@ export const awa = Command.make("awa").pipe(
   Command.withDescription(
     "effect-awa: a PostgreSQL job queue in which a job's completion commits together with its work."
   ),
-  Command.withSubcommands([migrate])
+  Command.withSubcommands([migrate, roles, doctor, storage, kinds])
 )
 
 const parseAndRun = Command.run(awa, { name: "awa", version })
@@ -57,3 +62,14 @@ const report = (
  * @category constructors
  */
 export const run = (args: ReadonlyArray<string>) => parseAndRun(args).pipe(Effect.tapErrorCause(report))
+
+/**
+ * The exit code of the process: 0 or 1; of `awa doctor`, 2 when nothing could be examined, since 1 says what was found.
+ *
+ * @since 0.1.0
+ * @category constructors
+ */
+export const exitCode = (args: ReadonlyArray<string>, exit: Exit.Exit<unknown, unknown>): number => {
+  if (args[2] === "doctor") return doctorExitCode(exit)
+  return Exit.isSuccess(exit) || Cause.isInterruptedOnly(exit.cause) ? 0 : 1
+}

@@ -1,11 +1,11 @@
 import * as Command from "@effect/cli/Command"
 import * as Options from "@effect/cli/Options"
-import * as Config from "effect/Config"
 import * as Console from "effect/Console"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import { InvalidMigrationOption } from "../MigrationError.js"
 import * as Migrations from "../Migrations.js"
+import { databaseUrl, urlOf, urlRule } from "./options.js"
 
 const schema = Options.text("schema").pipe(
   Options.withDefault("awa"),
@@ -15,11 +15,6 @@ const schema = Options.text("schema").pipe(
 const ring = Options.integer("ring").pipe(
   Options.optional,
   Options.withDescription("How many segments a new installation has, 4 to 64; 16 unless said otherwise.")
-)
-
-const databaseUrl = Options.redacted("database-url").pipe(
-  Options.optional,
-  Options.withDescription("Where the database is. AWA_DATABASE_URL says it without showing it to other processes.")
 )
 
 const print = Options.boolean("print").pipe(
@@ -68,12 +63,10 @@ export const migrate = Command.make(
     if (from !== undefined) {
       return yield* new InvalidMigrationOption({ option: "from", rule: "goes with --print only" })
     }
-    const url = yield* options.databaseUrl.pipe(
-      Effect.orElse(() => Config.redacted("AWA_DATABASE_URL")),
-      Effect.catchTag(
-        "ConfigError",
-        () => new InvalidMigrationOption({ option: "url", rule: "set AWA_DATABASE_URL, or give --database-url" })
-      )
+    const url = yield* Effect.catchTag(
+      urlOf(options.databaseUrl),
+      "ConfigError",
+      () => new InvalidMigrationOption({ option: "url", rule: urlRule })
     )
     const report = yield* Migrations.migrate({ url, schema: options.schema, ring })
     yield* Console.log(describe(report))

@@ -1,12 +1,17 @@
 import * as DateTime from "effect/DateTime"
+import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
+import * as ParseResult from "effect/ParseResult"
+import * as Schema from "effect/Schema"
 import type { ApplicationPool } from "../ApplicationPool.js"
 import type { Progress } from "../Attempt.js"
 import type { CompleteInTx } from "../CompleteInTx.js"
 import type { AttemptHandle } from "../Handlers.js"
 import type { Entry } from "../InFlight.js"
-import { PayloadRejected, RolledBack } from "../JobError.js"
+import { CallbackFailed, PayloadRejected, RolledBack } from "../JobError.js"
+import * as JobOutcome from "../JobOutcome.js"
+import type { CallbackWaits } from "./callbackWaits.js"
 import { storageFault } from "./storable.js"
 
 /** What the worker needs to let a handler finalize. */
@@ -15,6 +20,7 @@ export interface Finalizing {
   readonly completeInTx: CompleteInTx["Type"]
   /** Never changes with the data, not even when a copy is adopted. */
   readonly origin: string
+  readonly callbacks: CallbackWaits
 }
 
 const maxProgressBytes = 65_536
@@ -42,7 +48,13 @@ const progressOf = (entry: Entry): Progress => ({
 export const attemptHandle = (entry: Entry, finalizing: Finalizing): AttemptHandle => {
   const { attempt } = entry
   const completeInTx: AttemptHandle["completeInTx"] = (kind) =>
-    Effect.suspend(() => finalizing.completeInTx.complete(kind, attempt.token, entry.progress?.json))
+    Effect.suspend(() => finalizing.completeInTx.complete(kind, attempt.token, entry.progress?.json)).pipe(
+      Effect.tapErrorTag("CallerOwnedDisabled", () =>
+        Effect.sync(() => {
+          entry.gated = true // the handler may call it something else
+        })
+      )
+    )
   return {
     args: attempt.args,
     queue: attempt.queue,
@@ -55,6 +67,25 @@ export const attemptHandle = (entry: Entry, finalizing: Finalizing): AttemptHand
     ),
     idempotencyKey: `${finalizing.origin}:${attempt.token.jobId}`,
     progress: progressOf(entry),
+    progressText: () => entry.progress?.json,
+    callbackResult: attempt.callbackResult,
+    callback: ({ result, timeout }) => {
+      const decode = Schema.decodeUnknown(result)
+      return Effect.map(finalizing.callbacks.register(attempt.token, Math.ceil(Duration.toMillis(timeout))), (id) => ({
+        id,
+        park: JobOutcome.park(id),
+        await: Effect.flatMap(finalizing.callbacks.wait(attempt.token, id), (value) =>
+          Effect.mapError(
+            decode(value),
+            (error) =>
+              new CallbackFailed({
+                callbackId: id,
+                reason: `the result: ${ParseResult.TreeFormatter.formatErrorSync(error)}`
+              })
+          )
+        )
+      }))
+    },
     token: attempt.token,
     transaction: finalizing.pool.transaction,
     completeInTx,

@@ -8,6 +8,8 @@ import type * as Scope from "effect/Scope"
 /** @internal An item that somebody waits for. The first answer counts. */
 export interface Pending<A, B> {
   readonly item: A
+  /** Whether somebody still waits for it. */
+  readonly wanted: () => boolean
   readonly answer: (answer: B) => void
   readonly die: (cause: Cause.Cause<never>) => void
 }
@@ -20,7 +22,7 @@ const interrupted = Cause.interrupt(FiberId.none)
  * itself, since an item without an answer is a permit that must not be freed. A defect in it reaches everybody who still
  * waits, and so does the end of the scope, as an interruption: whoever waited ends, and frees nothing.
  *
- * The queue needs no bound of its own: each waiting fiber holds a permit.
+ * The queue needs no bound of its own: each waiting fiber holds a permit, and `run` leaves out what nobody waits for.
  *
  * @internal
  */
@@ -58,12 +60,14 @@ export const makeBatcher = <A, B>(options: {
       Effect.suspend(() => {
         if (closed) return Effect.failCause(interrupted)
         const deferred = Deferred.unsafeMake<B>(FiberId.none)
+        let wanted = true
         queue.unsafeOffer({
           item,
+          wanted: () => wanted,
           answer: (answer) => Deferred.unsafeDone(deferred, Effect.succeed(answer)),
           die: (cause) => Deferred.unsafeDone(deferred, Effect.failCause(cause))
         })
-        return Deferred.await(deferred)
+        return Effect.onInterrupt(Deferred.await(deferred), () => Effect.sync(() => (wanted = false)))
       })
   })
 

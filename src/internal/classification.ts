@@ -4,24 +4,25 @@ import * as Exit from "effect/Exit"
 import type { RegisteredHandler } from "../Handlers.js"
 import type { Entry, Interruption } from "../InFlight.js"
 import { AttemptFailed } from "../JobError.js"
+import { OutcomeSelected } from "../JobOutcome.js"
+import { isDisabled } from "./callerOwnedDisabled.js"
 import { type Ending, endingOfFailure } from "./ending.js"
+import type { Evidence } from "./evidence.js"
 import { isReceipt, receiptFields } from "./makeReceipt.js"
 import type { Token } from "./makeToken.js"
+import type { ProtocolEvent } from "./protocolEvents.js"
 import { type ExitClass, exitClassOf } from "./storedError.js"
 
-/** @internal What the database knows of an attempt. */
-export interface Evidence {
-  readonly status: string
-  readonly outcome: string | undefined
-  readonly closedXid: bigint | undefined
-}
-
-/** @internal What the handler's exit amounts to, before any evidence. */
-export interface ExitReport {
+/** @internal What must be remembered of an exit to judge it by evidence: neither its value nor its cause. */
+export interface ExitSummary {
   readonly exitClass: ExitClass
   /** The success value's relation to the attempt: its own receipt, another attempt's, or none at all. */
   readonly receipt: "own" | "foreign" | "none"
   readonly finalizedXid: bigint | undefined
+}
+
+/** @internal What the handler's exit amounts to, before any evidence. */
+export interface ExitReport extends ExitSummary {
   readonly exit: Exit.Exit<unknown, unknown>
   readonly interruption: Interruption | undefined
 }
@@ -46,7 +47,7 @@ export const reportOf = (
 }
 
 /** @internal */
-export type Verdict = "accepted" | "open" | "stale" | "unknown"
+export type Verdict = "accepted" | "open" | "parked" | "stale" | "unknown"
 
 /** @internal */
 export const classify = (evidence: Evidence): Verdict => {
@@ -55,6 +56,8 @@ export const classify = (evidence: Evidence): Verdict => {
       return "open"
     case "unknown":
       return "unknown"
+    case "parked":
+      return "parked"
     case "closed":
       return evidence.outcome === "completed" ? "accepted" : "stale"
     default:
@@ -63,17 +66,13 @@ export const classify = (evidence: Evidence): Verdict => {
 }
 
 /** @internal What must be said of this exit in view of this evidence, or undefined when they agree. */
-export const protocolEvent = (report: ExitReport, evidence: Evidence): string | undefined => {
+export const protocolEvent = (exit: ExitSummary, evidence: Evidence): ProtocolEvent | undefined => {
   const completed = evidence.status === "closed" && evidence.outcome === "completed"
-  if (report.exitClass === "success") {
-    if (report.receipt === "none") return "the handler's success value is not a receipt"
-    if (report.receipt === "foreign") return "the handler returned the receipt of another attempt"
-    if (completed && report.finalizedXid !== evidence.closedXid)
-      return "the receipt is of a transaction that did not commit"
-    if (evidence.status === "open") return "the handler returned a receipt and its completion is not there"
-    return completed ? undefined : "the handler returned a receipt and another outcome won"
-  }
-  return completed ? "the handler did not succeed, its completion is durable: accepted" : undefined
+  if (exit.exitClass !== "success") return completed ? "accepted-despite-exit" : undefined
+  if (exit.receipt === "none") return "not-a-receipt"
+  if (exit.receipt === "foreign") return "foreign-receipt"
+  if (completed) return exit.finalizedXid === evidence.closedXid ? undefined : "receipt-rolled-back"
+  return evidence.status === "open" ? "receipt-without-completion" : "receipt-overruled"
 }
 
 /** @internal How an open attempt ends, from its handler's exit. */
@@ -105,10 +104,14 @@ export const endingOf = (report: ExitReport, handler: RegisteredHandler, entry: 
         )
   }
   const cause = report.exit.cause
+  if (report.interruption !== undefined && Cause.isInterrupted(cause)) {
+    return Effect.succeed(withProgress({ outcome: "released" }))
+  }
+  const error = Cause.squash(cause)
+  // Whatever the handler made of the refusal, it is none of the job's failures; an outcome that it selects is its own decision.
+  const gated = (entry.gated || isDisabled(error)) && !(error instanceof OutcomeSelected)
   return Effect.map(
-    report.interruption !== undefined && Cause.isInterrupted(cause)
-      ? Effect.succeed<Ending>({ outcome: "released" })
-      : endingOfFailure(handler, Cause.squash(cause), attempt.attempt),
+    gated ? Effect.succeed<Ending>({ outcome: "gated" }) : endingOfFailure(handler, error, attempt.attempt),
     withProgress
   )
 }

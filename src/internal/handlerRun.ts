@@ -54,7 +54,9 @@ const isOutcome = (value: unknown): value is JobOutcome =>
   JobOutcome.$is("Snooze")(value) ||
   JobOutcome.$is("RetryAfter")(value) ||
   JobOutcome.$is("Discard")(value) ||
-  JobOutcome.$is("Cancel")(value)
+  JobOutcome.$is("Cancel")(value) ||
+  JobOutcome.$is("DeadLetter")(value) ||
+  JobOutcome.$is("Park")(value)
 
 /** @internal How an ordinary attempt ends, from its handler's exit. */
 export const handlerEnding = (

@@ -18,7 +18,7 @@ export interface ReceiptFields {
 
 const made = new WeakMap<object, ReceiptFields>()
 
-/** @internal Only `CompleteInTx` makes receipts. */
+/** @internal Only from what `complete_job` answered (`completionCall`). */
 export const makeReceipt = <Kind extends string>(kind: Kind, fields: ReceiptFields): Receipt<Kind> => {
   const receipt: Receipt<Kind> = { [ReceiptTypeId]: kind }
   made.set(Object.freeze(receipt), Object.freeze({ ...fields }))

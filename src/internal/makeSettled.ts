@@ -2,7 +2,7 @@
 export const SettledTypeId: unique symbol = Symbol.for("effect-awa/Settled")
 
 /** @internal */
-export type SettledHow = "closed" | "accepted" | "stale" | "unresolved"
+export type SettledHow = "closed" | "accepted" | "stale" | "parked" | "unresolved"
 
 /** @internal */
 export interface SettledProof {
@@ -13,7 +13,7 @@ export interface SettledProof {
 
 const made = new WeakSet<object>()
 
-/** @internal Only `Completion` and `Reconciliation` make these, and only from an answer of the database. */
+/** @internal Only `Completion` and `Reconciliation` make these, and only from an answer of the database or for an attempt that is watched. */
 export const makeSettled = (how: SettledHow, outcome: string): SettledProof => {
   const settled: SettledProof = { [SettledTypeId]: SettledTypeId, how, outcome }
   made.add(Object.freeze(settled))

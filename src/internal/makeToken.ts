@@ -41,3 +41,21 @@ export const isToken = (value: unknown): value is Token =>
 
 /** @internal The fields behind a token; undefined for a forged one. */
 export const tokenFields = (token: Token): TokenFields | undefined => made.get(token)
+
+/** @internal What a driver needs to know of a running attempt, besides its token. */
+export interface Running {
+  readonly schema: string
+  /** What the handler last said of its progress, as JSON text. */
+  readonly progress: () => string | undefined
+}
+
+const running = new WeakMap<object, Running>()
+
+/** @internal The attempt of this token is running here, for as long as anybody has the token. */
+export const bindToken = (token: Token, attempt: Running): void => void running.set(token, attempt)
+
+/** @internal Its handler has ended. Whoever keeps the token must not keep the attempt with its payload. */
+export const unbindToken = (token: Token): void => void running.delete(token)
+
+/** @internal */
+export const runningOf = (token: Token): Running | undefined => running.get(token)

@@ -5,6 +5,7 @@ import * as Redacted from "effect/Redacted"
 import type * as Scope from "effect/Scope"
 import * as Pg from "pg"
 import { InvalidMigrationOption, MigrationConnectionFailed, MigrationFailed } from "../MigrationError.js"
+import { urlFault } from "./connectionUrl.js"
 import { pgTypes } from "./pgTypes.js"
 import { sqlMessageOf, sqlStateOf } from "./sqlState.js"
 
@@ -30,26 +31,26 @@ const reasonOf = (cause: unknown): string => {
   return Predicate.hasProperty(cause, "code") ? String(cause.code) : String(cause)
 }
 
-/** Nothing of the URL may get into an error: it holds the password. */
 const configOf = (url: Redacted.Redacted | Pg.ClientConfig): Effect.Effect<Pg.ClientConfig, InvalidMigrationOption> => {
   if (!Redacted.isRedacted(url)) return Effect.succeed(url)
-  const connectionString = Redacted.value(url)
-  return typeof connectionString === "string" && /^(postgres(ql)?:\/\/|socket:|\/)/.test(connectionString)
-    ? Effect.succeed({ connectionString })
-    : Effect.fail(
-        new InvalidMigrationOption({ option: "url", rule: "expected postgres://user:password@host:port/database" })
-      )
+  const rule = urlFault(url)
+  return rule === undefined
+    ? Effect.succeed({ connectionString: Redacted.value(url) })
+    : Effect.fail(new InvalidMigrationOption({ option: "url", rule }))
 }
 
 /** A message of several statements is answered by a list, which the driver's types do not say. */
 const commandOf = (answer: Pg.QueryResult | Array<Pg.QueryResult>): string =>
   (Array.isArray(answer) ? answer.at(-1) : answer)?.command ?? ""
 
-const makeClient = (config: Pg.ClientConfig): Effect.Effect<Pg.Client, InvalidMigrationOption> =>
+const makeClient = (
+  config: Pg.ClientConfig,
+  applicationName: string
+): Effect.Effect<Pg.Client, InvalidMigrationOption> =>
   Effect.try({
     try: () => {
       const client = new Pg.Client({
-        application_name: "effect-awa migrate",
+        application_name: applicationName,
         connectionTimeoutMillis: connectMillis,
         keepAlive: true,
         ...config,
@@ -68,10 +69,11 @@ const makeClient = (config: Pg.ClientConfig): Effect.Effect<Pg.Client, InvalidMi
  * @internal
  */
 export const connect = Effect.fnUntraced(function* (
-  url: Redacted.Redacted | Pg.ClientConfig
+  url: Redacted.Redacted | Pg.ClientConfig,
+  applicationName: string = "effect-awa migrate"
 ): Effect.fn.Return<Connection, InvalidMigrationOption | MigrationConnectionFailed, Scope.Scope> {
   const config = yield* configOf(url)
-  const client = yield* Effect.acquireRelease(makeClient(config), (client) =>
+  const client = yield* Effect.acquireRelease(makeClient(config, applicationName), (client) =>
     Effect.promise(() => client.end()).pipe(Effect.interruptible, Effect.timeoutOption("5 seconds"))
   )
   yield* Effect.tryPromise({

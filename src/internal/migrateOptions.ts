@@ -2,18 +2,9 @@ import * as Duration from "effect/Duration"
 import * as Either from "effect/Either"
 import { InvalidMigrationOption } from "../MigrationError.js"
 import { latestVersion } from "./migrateScript.js"
-import { isStorable } from "./names.js"
+import { schemaFault } from "./names.js"
 
 type Checked<A> = Either.Either<A, InvalidMigrationOption>
-
-/** The rule that the name of a schema breaks: longer names would be cut off, and then be another's. */
-const schemaFault = (name: string): string | undefined => {
-  if (name === "") return "expected a non-empty name"
-  if (!isStorable(name)) return "no NUL and no lone surrogates"
-  if (Buffer.byteLength(name, "utf8") > 63) return "at most 63 bytes of UTF-8"
-  if (name.startsWith("pg_")) return "PostgreSQL reserves names that begin with pg_"
-  return undefined
-}
 
 /** @internal */
 export const checkSchema = (name: string): Checked<string> => {

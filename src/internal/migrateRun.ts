@@ -8,6 +8,7 @@ import {
 } from "../MigrationError.js"
 import type { Connection } from "./migrateConnection.js"
 import { look } from "./migrateLook.js"
+import { actAsOwner } from "./migrateOwners.js"
 import { makePlan, type Plan } from "./migratePlan.js"
 import * as Script from "./migrateScript.js"
 import type { RenderOptions } from "./renderSql.js"
@@ -28,21 +29,26 @@ export interface Outcome {
 /** A file of the schema holds many statements, each bounded by the server on its own. */
 const messageMillis = Script.limits.statement * 3
 
-const stepsOf = (plan: Plan, target: RenderOptions): ReadonlyArray<Script.Step> => {
+const stepsOf = (
+  plan: Plan,
+  target: RenderOptions,
+  owners: Script.Owners | undefined,
+  ownsTables: boolean
+): ReadonlyArray<Script.Step> => {
   switch (plan._tag) {
     case "Nothing":
-      return []
+      // a newer library has a manifest of its own
+      return plan.newer || !ownsTables ? [] : Script.privilegeSteps(target, owners)
     case "Install":
       return [
         ...(plan.createSchema ? [Script.createSchema(target)] : []),
         ...Script.migrationSteps(target, 0),
-        ...Script.functionSteps(target),
-        Script.closingStep(target)
+        ...Script.replacementSteps(target)
       ]
     case "Upgrade":
-      return [...Script.migrationSteps(target, plan.from), ...Script.functionSteps(target), Script.closingStep(target)]
+      return [...Script.migrationSteps(target, plan.from), ...Script.replacementSteps(target, owners)]
     case "Refresh":
-      return [...Script.functionSteps(target), Script.closingStep(target)]
+      return Script.replacementSteps(target, owners)
   }
 }
 
@@ -78,6 +84,7 @@ export const run = (
     yield* connection.execute("begin", Script.begin(options.lockMillis), messageMillis)
     yield* takeLock(connection, options)
     yield* connection.execute("begin", Script.boundStatements, messageMillis)
+    const { owners, ownsTables } = yield* actAsOwner(connection, schema)
     const found = yield* look(connection, schema)
     const plan = yield* makePlan(found, {
       schema,
@@ -85,7 +92,7 @@ export const run = (
       version: Script.latestVersion,
       hash: (ring) => Script.renderedHash({ schema, ring })
     })
-    const steps = stepsOf(plan, { schema, ring: plan.ring })
+    const steps = stepsOf(plan, { schema, ring: plan.ring }, owners, ownsTables)
     yield* Effect.forEach(steps, (step) => connection.execute(step.name, step.sql, messageMillis), { discard: true })
     yield* commit(connection)
     const migrations = Script.migrationSteps({ schema, ring: plan.ring }, 0).map((step) => step.name)

@@ -1,11 +1,18 @@
 import { createHash } from "node:crypto"
-import { lockKeyPrefix, quoteLiteral, type RenderOptions, renderSql } from "./renderSql.js"
-import { functions, migrations } from "./schemaText.generated.js"
+import { actAs, exactPrivileges } from "./privileges.js"
+import { lockKeyPrefix, quoteIdentifier, quoteLiteral, type RenderOptions, renderSql } from "./renderSql.js"
+import { closing, functions, migrations } from "./schemaText.generated.js"
 
 /** @internal One piece of a migration: sent as one message, reported under its name. */
 export interface Step {
   readonly name: string
   readonly sql: string
+}
+
+/** @internal Whose an installation is, where it is not simply the migrator's: the strict profile (C-51). */
+export interface Owners {
+  readonly tables: string
+  readonly routines: string
 }
 
 const versionOf = (file: string): number => Number.parseInt(file, 10)
@@ -25,14 +32,15 @@ export const migrationSteps = (target: RenderOptions, from: number): ReadonlyArr
     target
   )
 
-/** @internal All functions and views, create or replace. */
-export const functionSteps = (target: RenderOptions): ReadonlyArray<Step> => steps(functions, target)
+const routineSteps = (target: RenderOptions): ReadonlyArray<Step> => steps(functions, target)
+
+const closingSteps = (target: RenderOptions): ReadonlyArray<Step> => steps(closing, target)
 
 /** @internal What `meta.rendered_hash` says when the functions are these: SHA-256 in hex. */
 export const renderedHash = (target: RenderOptions): string => {
   const hash = createHash("sha256").update(`version ${latestVersion}\n`)
-  for (const step of functionSteps(target)) hash.update(step.sql)
-  return hash.digest("hex")
+  for (const step of [...routineSteps(target), ...closingSteps(target)]) hash.update(step.sql)
+  return hash.update(exactPrivileges(target)).digest("hex")
 }
 
 /** @internal How long the server may take, in milliseconds. */
@@ -47,6 +55,7 @@ export const begin = (lockMillis: number): string =>
   `begin isolation level read committed read write;
 set local standard_conforming_strings = on;
 set local search_path = pg_catalog, pg_temp;
+set local quote_all_identifiers = off;
 set local client_min_messages = warning;
 set local check_function_bodies = on;
 set local row_security = off;
@@ -77,22 +86,52 @@ export const createSchema = (target: RenderOptions): Step => ({
   sql: renderSql("create schema {{schema}};\n", target)
 })
 
-/**
- * PUBLIC's EXECUTE, which every new function starts with, ends before anybody sees it (C-50), whatever was replaced or
- * added. `meta` says what is installed now.
- *
- * @internal
- */
-export const closingStep = (target: RenderOptions): Step => ({
-  name: "privileges and meta",
+/** @internal What is seen to even where nothing else is to be done. */
+export const privilegeSteps = (target: RenderOptions, owners?: Owners): ReadonlyArray<Step> => {
+  const privileges: Step = { name: "privileges", sql: exactPrivileges(target) }
+  return owners === undefined
+    ? [privileges]
+    : [privileges, { name: "act as owner", sql: actAs(owners.routines) }, privileges]
+}
+
+/** `meta` says what is installed now. */
+const metaStep = (target: RenderOptions): Step => ({
+  name: "meta",
   sql: renderSql(
-    `revoke all on all routines in schema {{schema}} from public;
-revoke all on schema {{schema}} from public;
-update {{schema}}.meta set schema_version = ${latestVersion}, rendered_hash = '${renderedHash(target)}';
-`,
+    `update {{schema}}.meta set schema_version = ${latestVersion}, rendered_hash = '${renderedHash(target)}';\n`,
     target
   )
 })
+
+/**
+ * What every installation, upgrade and refresh ends with: all functions and views, created or replaced; what is said again of
+ * tables; and the privileges. PUBLIC's EXECUTE, which every new function starts with, ends before anybody sees it (C-50).
+ *
+ * In the strict profile the owner of the routines may create in the schema for as long as this takes, and each does its part.
+ *
+ * @internal
+ */
+export const replacementSteps = (target: RenderOptions, owners?: Owners): ReadonlyArray<Step> => {
+  const privileges: Step = { name: "privileges", sql: exactPrivileges(target) }
+  if (owners === undefined) return [...routineSteps(target), ...closingSteps(target), privileges, metaStep(target)]
+  const become = (role: string): Step => ({ name: "act as owner", sql: actAs(role) })
+  const schema = quoteIdentifier(target.schema)
+  const lend: Step = {
+    name: "lend CREATE",
+    sql: `grant create on schema ${schema} to ${quoteIdentifier(owners.routines)};\n`
+  }
+  return [
+    lend,
+    become(owners.routines),
+    ...routineSteps(target),
+    become(owners.tables),
+    ...closingSteps(target),
+    privileges, // and CREATE is taken back
+    metaStep(target),
+    become(owners.routines),
+    privileges
+  ]
+}
 
 /**
  * Whether anything is inside the schema: whatever is in a schema depends on it. Default privileges and publications are
@@ -128,6 +167,11 @@ begin
       message = format('this script is for version ${from} with a ring of {{ring}}, but schema %I is at version %s with a ring of %s',
                        {{schema_name}}, v_meta.schema_version, v_meta.ring_size);
   end if;
+  if exists (select from pg_class c where c.oid = to_regclass(format('%I.meta', {{schema_name}})) and c.relowner <> current_user::regrole)
+     or exists (select from pg_proc p where p.pronamespace = {{schema_name}}::regnamespace and p.prosecdef and p.proowner <> current_user::regrole) then
+    raise exception using errcode = '55000', message = format('schema %I belongs to another role', {{schema_name}}),
+      hint = 'Run this script as its owner; an installation of the strict profile is upgraded by awa migrate.';
+  end if;
 end $$;
 `
 
@@ -148,8 +192,7 @@ export const makeScript = (target: RenderOptions, from: number, lockMillis: numb
     lock(target.schema),
     boundStatements,
     guard,
-    ...[...migrationSteps(target, from), ...functionSteps(target)].map((step) => `-- ${step.name}\n${step.sql}`),
-    closingStep(target).sql,
+    ...[...migrationSteps(target, from), ...replacementSteps(target)].map((step) => `-- ${step.name}\n${step.sql}`),
     "commit;\n"
   ].join("\n")
 }

@@ -16,3 +16,16 @@ export const nameFault = (name: string): string | undefined => {
   if (control.test(name)) return "no control characters"
   return undefined
 }
+
+/**
+ * The rule that the name of a schema breaks: a longer one would be cut off by the server, and then be another's.
+ *
+ * @internal
+ */
+export const schemaFault = (name: string): string | undefined => {
+  if (name === "") return "expected a non-empty name"
+  if (!isStorable(name)) return "no NUL and no lone surrogates"
+  if (Buffer.byteLength(name, "utf8") > 63) return "at most 63 bytes of UTF-8"
+  if (name.startsWith("pg_")) return "PostgreSQL reserves names that begin with pg_"
+  return undefined
+}

@@ -43,7 +43,12 @@ const segments = /^[ \t]*\{\{#segments(?: ([a-z ]+))?\}\}\n([\s\S]*?)^[ \t]*\{\{
  *
  * @internal
  */
-export const renderSql = (template: string, options: RenderOptions): string => {
+export const renderSql = (
+  template: string,
+  options: RenderOptions,
+  /** What further placeholders stand for. */
+  values: Readonly<Record<string, string>> = {}
+): string => {
   const { ring, schema } = options
   const quoted = quoteIdentifier(schema)
   const unfolded = template.replace(
@@ -71,8 +76,11 @@ export const renderSql = (template: string, options: RenderOptions): string => {
         return quoteLiteral(`${quoted}.${argument}`)
       case "key":
         return quoteLiteral(lockKeyPrefix(schema, String(argument)))
-      default:
-        throw new Error(`schema/: unknown placeholder ${found}`)
+      default: {
+        const value = values[placeholder]
+        if (value === undefined) throw new Error(`schema/: unknown placeholder ${found}`)
+        return value
+      }
     }
   })
 }

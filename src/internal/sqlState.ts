@@ -49,6 +49,9 @@ export const isFatal = (error: unknown): boolean =>
     (link) => Predicate.hasProperty(link, "severity") && (link.severity === "FATAL" || link.severity === "PANIC")
   )
 
+/** @internal States after which it is open whether COMMIT took effect: the backend was ended, or the answer came from elsewhere. */
+export const isAmbiguous = (state: string): boolean => /^(08|57P|58|XX)/.test(state)
+
 /** @internal States that the same statement, sent again, can be free of. */
 export const canHeal = (state: string): boolean =>
   state.startsWith("08") ||

@@ -1,3 +1,4 @@
+import * as DateTime from "effect/DateTime"
 import { isStorable } from "./names.js"
 
 /** @internal */
@@ -63,4 +64,10 @@ export const sanitize = (text: string, limit: number): string => {
     .subarray(0, limit)
     .toString("utf8")
     .replace(/\uFFFD+$/, "")
+}
+
+/** Whether PostgreSQL reads the ISO form of a time: four digits of a year, and none before the first. @internal */
+export const isStorableTime = (time: DateTime.DateTime): boolean => {
+  const year = DateTime.getPartUtc(time, "year")
+  return year >= 1 && year <= 9999
 }

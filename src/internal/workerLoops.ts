@@ -2,22 +2,72 @@ import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as FiberId from "effect/FiberId"
 import * as Option from "effect/Option"
-import type { Heartbeat } from "../Heartbeat.js"
+import * as Queue from "effect/Queue"
+import type * as Scope from "effect/Scope"
+import type { Heartbeat, RuntimeSelf } from "../Heartbeat.js"
 import type { Entry, InFlight, Interruption } from "../InFlight.js"
 import type { Maintenance } from "../Maintenance.js"
 import type { Wakeup } from "../Wakeup.js"
 import { backoff } from "./backoff.js"
+import { monotonicMillis } from "./monotonic.js"
 
-/** Interrupts the attempt's handler; what follows the handler cannot be interrupted. */
-const interrupt = (entry: Entry, why: Interruption): Effect.Effect<void> =>
+/** @internal Interrupts the attempt's handler; what follows the handler cannot be interrupted. */
+export const interrupt = (entry: Entry, why: Interruption): Effect.Effect<void> =>
   Effect.sync(() => {
     entry.interruption ??= why
     entry.fiber?.unsafeInterruptAsFork(FiberId.none)
   })
 
 /**
- * One beat for all attempts that are older than a beat, and for those whose progress is new. An attempt that the database no
- * longer holds for this runtime is interrupted, unless what ended it is its own completion.
+ * One beat for these attempts. One that the database no longer holds for this runtime is interrupted, unless what ended it is
+ * its own completion.
+ */
+const beatFor = Effect.fnUntraced(function* (heartbeat: Heartbeat["Type"], entries: ReadonlyArray<Entry>) {
+  const lost = yield* heartbeat.beat(entries)
+  for (const { entry, outcome } of lost) {
+    // its own completion, an end that is under way, or told before
+    if (outcome === "completed" || entry.interruption !== undefined || entry.exited) continue
+    yield* Effect.logWarning("An attempt was lost to another outcome; its handler is interrupted").pipe(
+      Effect.annotateLogs({
+        jobId: String(entry.attempt.token.jobId),
+        runLease: String(entry.attempt.token.runLease),
+        outcome: outcome ?? "superseded"
+      })
+    )
+    yield* interrupt(entry, "lost")
+  }
+})
+
+/**
+ * Looks at once at the attempts that are said to be cancelled. Only a hint, as every notification: the beat's answer decides,
+ * and the permit is freed by nothing that anybody could have sent.
+ *
+ * @internal
+ */
+export const keepCancelling = (
+  heartbeat: Heartbeat["Type"],
+  wakeup: Wakeup["Type"],
+  inFlight: InFlight
+): Effect.Effect<Effect.Effect<never>, never, Scope.Scope> =>
+  Effect.gen(function* () {
+    const named = yield* Queue.sliding<string>(1_000) // one that is pushed out is found by the next beat
+    yield* wakeup.onControl("cancel", (subject) => {
+      if (subject !== undefined) named.unsafeOffer(subject)
+    })
+    const once = Effect.gen(function* () {
+      const subjects = new Set(yield* Queue.takeBetween(named, 1, 1_000))
+      const entries = Array.from(inFlight.entries()).filter(({ attempt: { token } }) =>
+        subjects.has(`${token.jobId}/${token.runLease}`)
+      )
+      yield* Effect.catchAll(beatFor(heartbeat, entries), (error) =>
+        Effect.logWarning("Cancelled attempts could not be looked at; the next beat does it", error)
+      )
+    })
+    return Effect.forever(once)
+  })
+
+/**
+ * One beat for all attempts that are older than a beat, and for those whose progress is new.
  *
  * @internal
  */
@@ -25,31 +75,21 @@ export const keepBeating = (
   heartbeat: Heartbeat["Type"],
   inFlight: InFlight,
   runtimeId: bigint,
-  name: string,
+  self: RuntimeSelf,
   beat: Duration.Duration
 ): Effect.Effect<never> => {
   const due = (entry: Entry, now: number): boolean =>
     now - entry.claimedAtMillis >= Duration.toMillis(beat) || (entry.progress !== undefined && !entry.progress.flushed)
   const attempts = Effect.gen(function* () {
-    const now = performance.now()
-    const entries = Array.from(inFlight.entries()).filter((entry) => due(entry, now))
-    const lost = yield* heartbeat.beat(entries)
-    for (const { entry, outcome } of lost) {
-      // its own completion, an end that is under way, or told before
-      if (outcome === "completed" || entry.interruption !== undefined || entry.exited) continue
-      yield* Effect.logWarning("An attempt was lost to another outcome; its handler is interrupted").pipe(
-        Effect.annotateLogs({
-          jobId: String(entry.attempt.token.jobId),
-          runLease: String(entry.attempt.token.runLease),
-          outcome: outcome ?? "superseded"
-        })
-      )
-      yield* interrupt(entry, "lost")
-    }
+    const now = monotonicMillis()
+    yield* beatFor(
+      heartbeat,
+      Array.from(inFlight.entries()).filter((entry) => due(entry, now))
+    )
   })
   const tell = (error: unknown) => Effect.logWarning("A heartbeat failed; the next one follows", error)
   // the attempts first: they must not wait for the runtime's own row, nor fail with it
-  const once = Effect.zipRight(Effect.catchAll(attempts, tell), Effect.catchAll(heartbeat.renew(runtimeId, name), tell))
+  const once = Effect.zipRight(Effect.catchAll(attempts, tell), Effect.catchAll(heartbeat.renew(runtimeId, self), tell))
   return Effect.forever(Effect.zipRight(Effect.sleep(beat), once))
 }
 
@@ -75,11 +115,11 @@ export const keepMaintaining = (
     )
     if (Option.isNone(tick)) return yield* backoff(5 + failures++)
     failures = 0
-    const { drained, leader, nextDue, promoted, pruned, rescued, rotation } = tick.value
+    const { drained, leader, materialized, nextDue, promoted, pruned, rescued, rotation, spilled, swept } = tick.value
     if (rescued > 0) yield* Effect.logInfo(`Rescued ${rescued} abandoned attempts`)
     const active =
       inFlight.size() > 0 ||
-      promoted + rescued + drained > 0 ||
+      promoted + rescued + spilled + drained + materialized + swept > 0 ||
       pruned ||
       rotation === "opened" ||
       rotation === "advanced"
@@ -91,26 +131,3 @@ export const keepMaintaining = (
   })
   return Effect.forever(once)
 }
-
-/**
- * Lets the attempts in flight finish within the grace, then interrupts their handlers and waits until they are settled. Only
- * a handler that ignores its interruption is left behind, its lease to rescue (contract C-05).
- *
- * @internal
- */
-export const stopInFlight = (
-  inFlight: InFlight,
-  grace: Duration.Duration,
-  interruptGrace: Duration.Duration
-): Effect.Effect<void> =>
-  Effect.gen(function* () {
-    // a finalizer is uninterruptible, and a timeout cannot cut what is
-    const emptyWithin = (limit: Duration.Duration) => Effect.timeoutOption(Effect.interruptible(inFlight.empty), limit)
-    if (Option.isSome(yield* emptyWithin(grace))) return
-    yield* Effect.forEach(Array.from(inFlight.entries()), (entry) => interrupt(entry, "shutdown"), { discard: true })
-    if (Option.isSome(yield* emptyWithin(interruptGrace))) return
-    const left = Array.from(inFlight.entries(), (entry) => `${entry.attempt.kind} ${entry.attempt.token.jobId}`)
-    yield* Effect.logWarning(
-      `Left behind, their leases to rescue: ${left.slice(0, 20).join(", ")} (${left.length} in all)`
-    )
-  })

@@ -4,7 +4,8 @@ import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
 import * as Schema from "effect/Schema"
-import type * as Scope from "effect/Scope"
+import * as Scope from "effect/Scope"
+import { waitAtMost } from "./waitAtMost.js"
 
 /**
  * A defect of the worker itself. It has stopped claiming; the permits of the attempts concerned stay taken, and their leases
@@ -26,16 +27,29 @@ export interface Supervisor {
   readonly forkClaimer: (loop: Effect.Effect<never>) => Effect.Effect<void>
   /** An attempt: in no scope, since what is settled must be settled; the worker waits for it by its in-flight table. */
   readonly forkAttempt: (life: Effect.Effect<void>) => Effect.Effect<Fiber.RuntimeFiber<void>>
+  /** Whether `stopClaiming` was called: what a claim still under way brings is given back. */
+  readonly stopping: () => boolean
+  /** Ends the claiming for good, and waits for the claim that is under way: its attempts are in flight by then. */
   readonly stopClaiming: Effect.Effect<void>
   readonly crash: Effect.Effect<never, WorkerCrashed>
 }
+
+/**
+ * How long the end of the scope waits for a loop. A statement is never interrupted, and one that the database does not answer
+ * may take minutes: it ends with its connection.
+ */
+const loopGrace = "2 seconds"
 
 /** @internal Nothing that the worker forks can die unseen: a defect stops the claiming and fails `crash`. */
 export const makeSupervisor: Effect.Effect<Supervisor, never, Scope.Scope> = Effect.gen(function* () {
   const crash = yield* Deferred.make<never, WorkerCrashed>()
   const scope = yield* Effect.scope
   const claimers: Array<Fiber.RuntimeFiber<never>> = []
-  const stopClaiming = Effect.suspend(() => Fiber.interruptAll(claimers))
+  let stopping = false
+  const stopClaiming = Effect.suspend(() => {
+    stopping = true
+    return Fiber.interruptAll(claimers)
+  })
 
   const onExit = (exit: Exit.Exit<unknown>): Effect.Effect<void> => {
     if (Exit.isSuccess(exit) || Cause.isInterruptedOnly(exit.cause)) return Effect.void
@@ -46,12 +60,23 @@ export const makeSupervisor: Effect.Effect<Supervisor, never, Scope.Scope> = Eff
     )
   }
   const watched = <A>(effect: Effect.Effect<A>): Effect.Effect<A> => Effect.onExit(effect, onExit)
+  const forkLoop = (loop: Effect.Effect<never>) => Effect.forkDaemon(Effect.interruptible(watched(loop)))
 
   return {
-    fork: (loop) => Effect.asVoid(Effect.forkIn(Effect.interruptible(watched(loop)), scope)),
+    fork: (loop) =>
+      Effect.uninterruptible(
+        Effect.flatMap(forkLoop(loop), (fiber) =>
+          Scope.addFinalizer(scope, waitAtMost(Fiber.interrupt(fiber), loopGrace))
+        )
+      ),
     forkClaimer: (loop) =>
-      Effect.map(Effect.forkIn(Effect.interruptible(watched(loop)), scope), (fiber) => void claimers.push(fiber)),
+      Effect.uninterruptible(
+        Effect.suspend(() =>
+          stopping ? Effect.void : Effect.map(forkLoop(loop), (fiber) => void claimers.push(fiber))
+        )
+      ),
     forkAttempt: (life) => Effect.uninterruptible(Effect.forkDaemon(watched(life))),
+    stopping: () => stopping,
     stopClaiming,
     crash: Deferred.await(crash)
   }

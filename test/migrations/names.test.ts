@@ -91,6 +91,7 @@ const live = (session: Session, schema: string) =>
     expect(yield* session.rows(`select ${s}.rotate('0', 1) as did`)).toEqual([{ did: "opened" }])
     expect(yield* session.rows(`select ${s}.rotate('0', 1) as did`)).toEqual([{ did: "advanced" }])
     expect(yield* session.rows(`select ${s}.drain_segments() as n`)).toEqual([{ n: 1 }])
+    expect(yield* session.rows(`select ${s}.evidence_keep()::text`)).toHaveLength(1)
     expect(yield* session.rows(`select ${s}.prune_segment('0') as slot`)).toEqual([{ slot: 0 }])
     expect(yield* session.rows(`select ${s}.sweep('1 day') as n`)).toEqual([{ n: 0 }])
     expect(yield* session.rows(`select ${s}.retire_runtime(1)::text`)).toHaveLength(1)

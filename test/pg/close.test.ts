@@ -142,7 +142,7 @@ describe("a close", () => {
     Effect.gen(function* () {
       const session = yield* (yield* database).session
       const attempts = yield* running(session, 1)
-      for (const outcome of ["rescued", "materialized", "gated", "dead_lettered"]) {
+      for (const outcome of ["rescued", "materialized"]) {
         yield* fault(close(session, attempts, { outcome }), "22023")
       }
       expect(yield* close(session, attempts)).toEqual(["closed"])

@@ -5,8 +5,9 @@
 import { Data, Effect, Schedule, type Scope } from "effect"
 import { randomBytes } from "node:crypto"
 import pg from "pg"
+import { exactPrivileges } from "../../src/internal/privileges.js"
 import { renderSql } from "../../src/internal/renderSql.js"
-import { functions, migrations } from "../../src/internal/schemaText.generated.js"
+import { closing, functions, migrations } from "../../src/internal/schemaText.generated.js"
 
 /** What the server (or, without a `code`, the connection) answered instead of a result. */
 export class PgFault extends Data.TaggedError("PgFault")<{
@@ -108,7 +109,7 @@ export interface InstallOptions {
 export const installText = ({ edit, ring, schema = "awa" }: InstallOptions): string => {
   const quoted = renderSql("{{schema}}", { schema, ring })
   let edited = edit === undefined
-  const parts = [...migrations, ...functions].map(({ name, text }) => {
+  const parts = [...migrations, ...functions, ...closing].map(({ name, text }) => {
     if (edit === undefined || edit.file !== name) return text
     if (text.split(edit.from).length !== 2)
       throw new Error(`the sabotage does not fit ${name} exactly once: ${edit.from}`)
@@ -116,7 +117,8 @@ export const installText = ({ edit, ring, schema = "awa" }: InstallOptions): str
     return text.replace(edit.from, () => edit.to)
   })
   if (!edited) throw new Error(`no file of schema/ is called ${edit?.file ?? ""}`)
-  return `create schema ${quoted};\n${parts.map((text) => renderSql(text, { schema, ring })).join("\n")}`
+  const text = parts.map((text) => renderSql(text, { schema, ring })).join("\n")
+  return `create schema ${quoted};\n${text}\n${exactPrivileges({ schema, ring })}`
 }
 
 export const freshName = (purpose: string): string => `awa_pg_${purpose}_${randomBytes(5).toString("hex")}`

@@ -22,9 +22,9 @@ export type Attempt = typeof Attempt.Type
 
 const decodeAttempts = Schema.decodeUnknownSync(Schema.Array(Attempt))
 
-/** The attempts of a claim's rows, without the one that says that a lane was busy. */
+/** The attempts of a claim's rows, without the one that is none: a lane was busy, a rate was reached, the queue is gated. */
 export const attemptsOf = (rows: ReadonlyArray<Row>): ReadonlyArray<Attempt> =>
-  decodeAttempts(rows.filter((row) => row["lane_busy"] !== true))
+  decodeAttempts(rows.filter((row) => row["job_id"] !== null))
 
 export const column = (rows: ReadonlyArray<Row>, name: string): ReadonlyArray<unknown> => rows.map((row) => row[name])
 
@@ -51,7 +51,7 @@ export interface EnqueueOptions {
 /** Some equal jobs in one call; their ids, in order. */
 export const enqueue = (session: Session, count = 1, { args = {}, opts = {}, queue = "q" }: EnqueueOptions = {}) =>
   session
-    .rows("select awa.insert_jobs($1::text::jsonb) as id", [
+    .rows("select job_id as id from awa.insert_jobs($1::text::jsonb)", [
       JSON.stringify(Array.from({ length: count }, () => ({ kind: "k", queue, args, opts })))
     ])
     .pipe(Effect.map((rows) => bigints(column(rows, "id"))))
@@ -167,6 +167,19 @@ export const complete = (session: Session, attempt: Attempt, { progress = null, 
       ]
     )
     .pipe(Effect.map(only))
+}
+
+/** The promise that this transaction completes the attempt. */
+export const expectCompletion = (session: Session, attempt: Attempt, token: CompleteOptions["token"] = {}) => {
+  const { batch_id, batch_index, claim_slot, job_id, receipt_id, run_lease } = attempt
+  const fields = { job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, ...token }
+  return Effect.asVoid(
+    session.rows(
+      `select awa.expect_completion(job_id => $1, run_lease => $2, claim_slot => $3, receipt_id => $4, batch_id => $5,
+         batch_index => $6)`,
+      [fields.job_id, fields.run_lease, fields.claim_slot, fields.receipt_id, fields.batch_id, fields.batch_index]
+    )
+  )
 }
 
 export const begin = (session: Session, isolation = "read committed") =>

@@ -7,7 +7,7 @@ const database = fileDatabase()
 
 const insertJobs = (session: Session, jobs: unknown) =>
   session
-    .rows("select awa.insert_jobs($1::text::jsonb) as id", [JSON.stringify(jobs)])
+    .rows("select job_id as id from awa.insert_jobs($1::text::jsonb)", [JSON.stringify(jobs)])
     .pipe(Effect.map((rows) => bigints(column(rows, "id"))))
 
 const insertJob = (session: Session, opts: unknown, queue = "q", kind = "k") =>
@@ -82,7 +82,7 @@ describe("insert_jobs", () => {
       const session = yield* (yield* database).session
       const error = yield* fault(insertJobs(session, [job({}), job({ opts: { "run at": 1 } })]), "WA005")
       expect(error.message).toBe("job 1: unknown option key 'run at'")
-      yield* fault(insertJob(session, { unique: true }), "WA005")
+      yield* fault(insertJob(session, { "unique ": true }), "WA005")
       expect(yield* written(session)).toBe(0n)
     })
   )

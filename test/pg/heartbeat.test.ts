@@ -75,7 +75,7 @@ describe("a beat", () => {
       yield* begin(hung)
       yield* complete(hung, caught)
       yield* session.script("set lock_timeout = '1ms'")
-      expect(yield* beat(session, attempts)).toEqual([])
+      expect(yield* beat(session, attempts)).toEqual([[2, "busy"]]) // so that nobody takes its progress for stored
       expect(column(yield* beats(session), "now")).toEqual([true, false, true])
       yield* hung.script("rollback")
       expect(yield* beat(session, attempts)).toEqual([])

@@ -15,6 +15,7 @@ import {
   drain,
   enqueue,
   evidence,
+  explainBuffers,
   fileDatabase,
   only,
   rotate
@@ -175,6 +176,9 @@ describe("plans that were made for an empty segment", () => {
           yield* note("heartbeat 400, the first", 400, beat(session, part(0, 400)))
           yield* note("heartbeat 400, the second", 400, beat(session, part(0, 400)))
           yield* note("evidence 500", 500, evidence(session, attempts))
+          yield* session.script("begin") // the session learns of the functions and tables, and nothing is completed
+          yield* complete(session, only(part(1, 2)))
+          yield* session.script("rollback")
           yield* note("complete", 1, complete(session, only(part(0, 1))))
           yield* note("close 200 completed", 200, close(session, part(1, 201), { hasState: true }))
           yield* note("close 200 again", 200, close(session, part(1, 201), { hasState: true }))
@@ -213,4 +217,20 @@ describe("plans that were made for an empty segment", () => {
       120_000
     )
   }
+})
+
+describe("the view of jobs", () => {
+  it.scopedLive("reads each batch once, however many entries its lane has", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const session = yield* db.session
+      yield* enqueue(session, 1)
+      yield* close(session, yield* claim(session))
+      yield* session.script("analyze")
+      yield* enqueue(session, 1500)
+      for (let n = 0; n < 150; n++) yield* close(session, yield* claim(session, { limit: 10 }))
+      const blocks = yield* explainBuffers(session, "select state, count(*) from awa.jobs group by state")
+      expect(blocks).toBeLessThan(10 * 1500)
+    })
+  )
 })

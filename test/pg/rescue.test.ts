@@ -201,7 +201,8 @@ describe("rescue's mark", () => {
     })
   )
 
-  it.scopedLive("stays before what could not be decided yet", () =>
+  // storage.md: the leader never waits for an application transaction, and one that hangs holds up nobody else
+  it.scopedLive("moves over an attempt whose lock is held, which is rescued all the same once it is free", () =>
     Effect.gen(function* () {
       const db = yield* database
       const [caller, session] = [yield* db.session, yield* db.session]
@@ -211,9 +212,44 @@ describe("rescue's mark", () => {
       yield* begin(caller)
       yield* complete(caller, attempt)
       yield* age(session, "2 min")
-      expect([yield* rescue(session), yield* mark(session)]).toEqual([0, 1n])
+      expect([yield* rescue(session), yield* mark(session)]).toEqual([0, 3n])
+      expect([yield* rescue(session), yield* session.value("select count(*) from awa.attempt_state")]).toEqual([0, 1n])
       yield* caller.script("rollback")
       expect([yield* rescue(session), yield* mark(session)]).toEqual([1, 3n])
+      expect(yield* evidence(session, [attempt])).toEqual([["closed", "rescued"]])
+      expect(yield* session.value("select count(*) from awa.attempt_state")).toBe(0n)
+    })
+  )
+
+  it.scopedLive("does not pass what a call had no room for, however many of its attempts are held", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [caller, session] = [yield* db.session, yield* db.session]
+      yield* session.script("set lock_timeout = '1s'")
+      const first = yield* running(session, 1100)
+      expect(first).toHaveLength(1100)
+      yield* running(session, 5)
+      yield* begin(caller)
+      yield* caller.rows(
+        "select pg_advisory_xact_lock(hashtextextended('effect-awa/awa/attempt/' || j || '/1', 0)) from unnest($1::bigint[]) j",
+        [first.slice(0, 1050).map((attempt) => String(attempt.job_id))]
+      )
+      yield* age(session, "2 min")
+      expect([yield* rescue(session, "1 min", 5), yield* mark(session)]).toEqual([0, 0n])
+      expect([yield* rescue(session, "1 min", 50), yield* mark(session)]).toEqual([50, 1n])
+      yield* caller.script("rollback")
+      expect([yield* rescue(session, "1 min", 2000), yield* mark(session)]).toEqual([1055, 2n])
+    })
+  )
+
+  // A row without attempts only moves a lane's cursor
+  it.scopedLive("takes nothing from a batch that has no attempts", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      yield* running(session, 2)
+      yield* session.script("update awa.claim_batches_0 set n = 0")
+      yield* age(session, "2 min")
+      expect([yield* rescue(session), yield* mark(session)]).toEqual([0, 1n])
     })
   )
 
@@ -253,6 +289,17 @@ describe("rescue's mark", () => {
     })
   )
 })
+
+it.scopedLive("rescue looks at beaten attempts only when it is told to", () =>
+  Effect.gen(function* () {
+    const session = yield* (yield* database).session
+    yield* beat(session, yield* running(session, 1))
+    yield* running(session, 1)
+    yield* age(session, "2 min")
+    const rescueUnbeaten = session.value("select awa.rescue_stale('1 min', 10, false)")
+    expect([yield* rescueUnbeaten, yield* rescueUnbeaten, yield* rescue(session)]).toEqual([1, 0, 1])
+  })
+)
 
 // A worker that dies with thousands of attempts: each call does its share, and none walks all of them.
 it.scopedLive("rescue after a mass crash takes everybody, in order, a limited share at a time", () =>

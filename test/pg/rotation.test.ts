@@ -2,6 +2,7 @@ import { describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Session } from "./database.js"
 import {
+  beat,
   begin,
   claim,
   claimIds,
@@ -155,6 +156,24 @@ describe("rotation", () => {
       expect((yield* claimIds(session)).slice(0, 1)).toEqual(held)
       expect(yield* drain(session)).toBe(3)
       expect(yield* session.value("select awa.rotate('0', 1)")).toBe("full") // nothing is closed yet, nothing pruned
+    })
+  )
+
+  it.scopedLive("reclaims a segment in which a beat came after the close", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [session, beating] = [yield* db.session, yield* db.session]
+      yield* enqueue(session, 1)
+      const attempts = yield* claim(session)
+      // The beat has looked and found the attempt open; what it writes commits behind a close that saw no such row.
+      yield* begin(beating)
+      yield* beat(beating, attempts)
+      expect(yield* close(session, attempts)).toEqual(["closed"])
+      yield* beating.script("commit")
+      yield* rotate(session)
+      expect(yield* drain(session)).toBe(1)
+      expect(yield* prune(session)).toBe(0)
+      expect(yield* session.value("select count(*) from awa.attempt_state")).toBe(0n)
     })
   )
 })

@@ -3,6 +3,19 @@
  * and names the test that must notice. `mutants.ts` proves that it does.
  */
 import type { Edit } from "./database.js"
+import { adminSabotages } from "./sabotages/admin.js"
+import { contractSabotages } from "./sabotages/contract.js"
+import { expectSabotages } from "./sabotages/expect.js"
+import { lanes } from "./sabotages/lanes.js"
+import { fifoSabotages } from "./sabotages/fifo.js"
+import { gatingSabotages } from "./sabotages/gating.js"
+import { leaseSabotages } from "./sabotages/leases.js"
+import { lifeSabotages } from "./sabotages/life.js"
+import { modelSabotages } from "./sabotages/model.js"
+import { restore } from "./sabotages/restore.js"
+import { unique } from "./sabotages/unique.js"
+import { promoteSabotages } from "./sabotages/promote.js"
+import { rescueSabotages } from "./sabotages/rescue.js"
 
 export interface Sabotage extends Edit {
   readonly name: string
@@ -36,14 +49,14 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "forget the claim's own transaction id",
     "020_claim.sql",
-    "(select pg_snapshot_xip(v_snapshot) union all select pg_current_xact_id_if_assigned()) as s(x)",
-    "(select pg_snapshot_xip(v_snapshot)) as s(x)",
+    "(select pg_snapshot_xip(v_snapshot) union all select pg_current_xact_id_if_assigned()) as p(x)",
+    "(select pg_snapshot_xip(v_snapshot)) as p(x)",
     "test/pg/cursor.test.ts > a claim over several lanes that then enqueues loses nothing"
   ),
   of(
     "forget who was in progress below the cursor",
     "020_claim.sql",
-    "where s.x < v_cur_xid and not s.x = any (v_next_x)",
+    "where p.x < o_cursor_xid and not p.x = any (o_pending_xids)",
     "where false",
     "test/pg/cursor.test.ts > a late committer > behind the cursor is read once it has ended, and only once"
   ),
@@ -57,21 +70,21 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "drop a pending transaction that was read in part",
     "020_claim.sql",
-    "if v_have >= p_limit then  -- not read",
-    "if false then  -- not read",
+    "if v_have + f.looked >= p_limit then  -- perhaps",
+    "if false then  -- perhaps",
     "test/pg/cursor.test.ts > a late committer > that was read in part is continued where the claim stopped"
   ),
   of(
     "read a pending transaction from its start again",
     "020_claim.sql",
-    "coalesce(f_s[cardinality(f_s)], v_pend_s[k])",
-    "v_pend_s[k]",
+    "      v_pend_s[k] := f.last_seq;\n",
+    "      v_pend_s[k] := 0;\n",
     "test/pg/cursor.test.ts > a late committer > that was read in part is continued where the claim stopped"
   ),
   of(
     "do not move the cursor",
     "020_claim.sql",
-    "      v_cur_seq := f_s[cardinality(f_s)];\n",
+    "    o_cursor_seq := f.s[v_cut];\n",
     "",
     "test/pg/cursor.test.ts > the order of a lane > inside one call is the order of its jobs"
   ),
@@ -85,8 +98,8 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "walk uncommitted entries",
     "020_claim.sql",
-    "from (select pg_snapshot_xip(v_snapshot) as x union all select pg_snapshot_xmax(v_snapshot)) s",
-    "from (select pg_snapshot_xmax(v_snapshot) as x) s",
+    "from (select pg_snapshot_xip(v_snapshot) as x union all select pg_snapshot_xmax(v_snapshot)) s\n          where s.x > coalesce(",
+    "from (select pg_snapshot_xmax(v_snapshot) as x) s\n          where s.x > coalesce(",
     "test/pg/cursor.test.ts > uncommitted entries cost an empty poll a probe, and hide nothing that stands behind them"
   ),
   of(
@@ -106,15 +119,15 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "claim a lane without its lock",
     "020_claim.sql",
-    "if not pg_try_advisory_xact_lock(hashtextextended({{key lane}} || v_priority || '/' || p_queue, 0)) then",
+    "if not pg_try_advisory_xact_lock(hashtextextended({{key lane}} || v_p || '/' || p_queue, 0)) then",
     "if false then",
     "test/pg/claim.test.ts > claim > says of a lane that another claim holds that it is busy, and of an empty one nothing"
   ),
   of(
     "take busy for empty",
     "020_claim.sql",
-    "if v_busy and v_left > 0 then",
-    "if false then",
+    "if (v_busy and v_left > 0) or v_retry",
+    "if false or v_retry",
     "test/pg/claim.test.ts > claim > says of a lane that another claim holds that it is busy, and of an empty one nothing"
   ),
   of(
@@ -140,63 +153,63 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   ),
   of(
     "drain under writers",
-    "070_maintenance.sql",
+    "074_ring.sql",
     "if not pg_try_advisory_xact_lock(hashtextextended({{key segment}} || v_slot, 0)) then",
     "if false then",
     "test/pg/segments.test.ts > a sealed segment > is not drained while a writer is in flight, prepared or open"
   ),
   of(
     "drain in spite of pending transactions",
-    "070_maintenance.sql",
+    "074_ring.sql",
     "or exists (select from unnest(b.pending_xids, b.pending_seqs)",
     "or false and exists (select from unnest(b.pending_xids, b.pending_seqs)",
     "test/pg/segments.test.ts > a sealed segment > whose last entries are only behind the cursor is not drained"
   ),
   of(
     "drain in spite of a lane that nobody claimed from",
-    "070_maintenance.sql",
-    "    where b.cursor_xid is null\n",
-    "    where false\n",
+    "074_ring.sql",
+    "(r.xid, r.seq) > (coalesce(b.cursor_xid, '0'::xid8), coalesce(b.cursor_seq, 0))",
+    "(r.xid, r.seq) > (b.cursor_xid, b.cursor_seq)",
     "test/pg/segments.test.ts > a sealed segment > is not drained while an entry is unclaimed, ahead of a cursor, behind it, or in a lane without one"
   ),
   of(
     "prune in spite of open attempts",
-    "070_maintenance.sql",
-    "    where not exists (select from {{schema}}.closures_{{segment}} c where c.batch_id = b.batch_id and c.batch_index = i)\n  ) and coalesce",
-    "    where false\n  ) and coalesce",
+    "074_ring.sql",
+    "    where c.n < b.n);\nend $$;",
+    "    where false);\nend $$;",
     "test/pg/segments.test.ts > prune > waits for every closure, and for the history to have lived its time"
   ),
   of(
     "prune young history",
-    "070_maintenance.sql",
-    "(select max(c.closed_at) < clock_timestamp() - p_keep from",
-    "(select max(c.closed_at) is not null from",
+    "074_ring.sql",
+    "             where c.closed_at > clock_timestamp() - p_keep\n               and",
+    "             where false\n               and",
     "test/pg/segments.test.ts > prune > waits for every closure, and for the history to have lived its time"
   ),
   of(
     "let prune wait",
-    "070_maintenance.sql",
+    "074_ring.sql",
     "perform set_config('lock_timeout', '100ms', true);",
     "null;",
     "test/pg/segments.test.ts > prune > gives up quickly when anything holds a lock, and does its work afterwards"
   ),
   of(
     "advance by nextval",
-    "070_maintenance.sql",
+    "074_ring.sql",
     "perform setval({{schema_text segment_cursor}}, v_next.generation * {{ring}} + v_next.slot);",
     "perform nextval({{schema_text segment_cursor}}) from generate_series(v_value + 1, v_next.generation * {{ring}} + v_next.slot);",
     "test/pg/rotation.test.ts > rotation > leaves nothing logged ahead in the cursor's sequence"
   ),
   of(
     "rotate in one step",
-    "070_maintenance.sql",
+    "074_ring.sql",
     "  return 'opened';\n",
     "  perform setval({{schema_text segment_cursor}}, (v_current.generation + 1) * {{ring}} + v_next.slot);\n  return 'opened';\n",
     "test/pg/rotation.test.ts > rotation > can stop between its two steps, for ever or until somebody continues"
   ),
   of(
     "do not repair a rotation",
-    "070_maintenance.sql",
+    "074_ring.sql",
     "  update {{schema}}.segments s set state = 'sealed', sealed_at = clock_timestamp()\n  where s.state = 'open' and s.slot <> v_value % {{ring}};\n",
     "",
     "test/pg/rotation.test.ts > rotation > is repaired when the second step moved the cursor and did not commit"
@@ -210,7 +223,7 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   ),
   of(
     "everybody leads",
-    "070_maintenance.sql",
+    "070_lead.sql",
     "select pg_try_advisory_xact_lock(hashtextextended({{key leader}}, 0))",
     "select true",
     "test/pg/rotation.test.ts > the leader > is one transaction at a time, for every step"
@@ -218,8 +231,8 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "close by key alone",
     "030_close.sql",
-    "    from asked a\n    cross join lateral (\n      select c.receipt_base, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases\n      from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b\n    cross join lateral unnest(a.ords, a.idxs, a.job_ids, a.run_leases, a.receipts) as x(ord, idx, job_id, run_lease, receipt)\n    where b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease and b.receipt_base + x.idx = x.receipt\n  ), inserted as (",
-    "    from asked a\n    cross join lateral unnest(a.ords, a.idxs, a.job_ids, a.run_leases, a.receipts) as x(ord, idx, job_id, run_lease, receipt)\n  ), inserted as (",
+    "    where b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease and b.receipt_base + x.idx = x.receipt\n  ), inserted as (",
+    "  ), inserted as (",
     "test/pg/segments.test.ts > a flush that comes after its segment was pruned and reused is stale"
   ),
   of(
@@ -246,15 +259,15 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "take a repeated flush for stale",
     "030_close.sql",
-    "case when met.closer = p_closer then 'repeated' else 'stale' end",
-    "'stale'::text",
+    "when met.closer = p_closer then 'repeated' else 'stale' end",
+    "else 'stale' end",
     "test/pg/close.test.ts > a close > that is repeated says so to its own flush, is stale to any other, and disposes of the job once"
   ),
   of(
     "take a stale flush for repeated",
     "030_close.sql",
-    "case when met.closer = p_closer then 'repeated' else 'stale' end",
-    "case when met.closer is not null then 'repeated' else 'stale' end",
+    "when met.closer = p_closer then 'repeated' else 'stale' end",
+    "when met.closer is not null then 'repeated' else 'stale' end",
     "test/pg/close.test.ts > a close > that is repeated says so to its own flush, is stale to any other, and disposes of the job once"
   ),
   of(
@@ -266,30 +279,30 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   ),
   of(
     "crash without end",
-    "030_close.sql",
-    "(i.outcome in ('retried', 'rescued') and e.attempt + 1 >= e.max_attempts) as ended",
-    "(i.outcome = 'retried' and e.attempt + 1 >= e.max_attempts) as ended",
+    "028_dispose.sql",
+    "(j.outcome in ('retried', 'rescued') and j.attempt >= j.max_attempts) as ended",
+    "(j.outcome = 'retried' and j.attempt >= j.max_attempts) as ended",
     "test/pg/rescue.test.ts > rescue > of the last attempt is a failure with all its errors"
   ),
   of(
     "retry without end",
-    "030_close.sql",
-    "(i.outcome in ('retried', 'rescued') and e.attempt + 1 >= e.max_attempts) as ended",
-    "(i.outcome = 'rescued' and e.attempt + 1 >= e.max_attempts) as ended",
+    "028_dispose.sql",
+    "(j.outcome in ('retried', 'rescued') and j.attempt >= j.max_attempts) as ended",
+    "(j.outcome = 'rescued' and j.attempt >= j.max_attempts) as ended",
     "test/pg/outcomes.test.ts > an attempt that is closed as > retried for the last time is failed, with all its errors, whatever delay it asked for"
   ),
   of(
     "count a snooze",
-    "030_close.sql",
-    "case when i.outcome in ('snoozed', 'released') then e.attempt else e.attempt + 1 end as counted",
-    "e.attempt + 1 as counted",
+    "028_dispose.sql",
+    "case when j.outcome in ('snoozed', 'released', 'gated') then j.attempt - 1 else j.attempt end as attempt",
+    "j.attempt as attempt",
     "test/pg/outcomes.test.ts > an attempt that is closed as > snoozed or released does not count as an attempt; the lease rises all the same"
   ),
   of(
     "keep the lease",
     "030_close.sql",
-    "e.run_lease + 1 as run_lease, e.max_attempts,",
-    "e.run_lease as run_lease, e.max_attempts,",
+    "row(e.job_id, e.run_lease + 1, e.queue",
+    "row(e.job_id, e.run_lease, e.queue",
     "test/pg/outcomes.test.ts > an attempt that is closed as > snoozed or released does not count as an attempt; the lease rises all the same"
   ),
   of(
@@ -337,20 +350,20 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "complete with any fingerprint",
     "040_complete_job.sql",
-    "if claim_slot >> 12 <> v_meta.fingerprint or not v_meta.ours then",
+    "if p_claim_slot >> 12 <> v_meta.fingerprint or not v_meta.ours then",
     "if not v_meta.ours then",
     "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
   ),
   of(
     "complete in a copy",
     "040_complete_job.sql",
-    "if claim_slot >> 12 <> v_meta.fingerprint or not v_meta.ours then",
-    "if claim_slot >> 12 <> v_meta.fingerprint then",
+    "if p_claim_slot >> 12 <> v_meta.fingerprint or not v_meta.ours then",
+    "if p_claim_slot >> 12 <> v_meta.fingerprint then",
     "test/pg/completeJobRaces.test.ts > a token from a copied database is refused there, before and after the copy is adopted"
   ),
   of(
     "keep the fingerprint of a copy",
-    "060_heartbeat.sql",
+    "094_adopt.sql",
     "set installation_id = v_id, fingerprint = (hashtextextended(v_id::text, 0) & 524287)::integer,",
     "set installation_id = v_id,",
     "test/pg/completeJobRaces.test.ts > a token from a copied database is refused there, before and after the copy is adopted"
@@ -358,7 +371,7 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "accept a batch that was never drawn",
     "040_complete_job.sql",
-    "if batch_id > (select last_value from {{schema}}.batch_seq) then",
+    "if p_batch_id > (select last_value from {{schema}}.batch_seq) then",
     "if false then",
     "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
   ),
@@ -372,8 +385,8 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "wait in a beat",
     "060_heartbeat.sql",
-    "and a.run_lease = p_run_leases[l] for update skip locked) s);",
-    "and a.run_lease = p_run_leases[l] for update) s);",
+    "and a.run_lease = p_run_leases[l] for update skip locked) s;",
+    "and a.run_lease = p_run_leases[l] for update) s;",
     "test/pg/heartbeat.test.ts > a beat > is not held up by a caller that hung in a finalization, and the others are beaten for"
   ),
   of(
@@ -392,65 +405,65 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   ),
   of(
     "rescue the living",
-    "070_maintenance.sql",
-    "and (s.heartbeat_at < v_stale or b.deadline_at < v_now) and c.found is null",
-    "and c.found is null",
+    "072_rescue.sql",
+    "  v_stale  timestamptz := v_now - p_staleness;\n  v_first",
+    "  v_stale  timestamptz := v_now;\n  v_first",
     "test/pg/rescue.test.ts > rescue > does not touch what was closed or is beaten for"
   ),
   of(
     "wait in rescue",
-    "070_maintenance.sql",
+    "072_rescue.sql",
     "where pg_try_advisory_xact_lock(hashtextextended({{key attempt}} || o.job_id || '/' || o.run_lease, 0))",
     "where pg_advisory_xact_lock(hashtextextended({{key attempt}} || o.job_id || '/' || o.run_lease, 0)) is not null",
     "test/pg/rescue.test.ts > rescue > leaves an attempt alone while a caller's finalization is in flight, whatever becomes of it"
   ),
   of(
     "forget the long attempts",
-    "070_maintenance.sql",
+    "072_rescue.sql",
     "      union all select * from beaten\n",
     "",
     "test/pg/rescue.test.ts > rescue's mark > moves over a long attempt that is beaten for, which is rescued all the same once nobody does"
   ),
   of(
     "move the mark over what is undecided",
-    "070_maintenance.sql",
+    "072_rescue.sql",
     "  done_to := least(done_to, v_first - 1);\n",
     "",
-    "test/pg/rescue.test.ts > rescue's mark > stays before what could not be decided yet"
+    "test/pg/rescue.test.ts > rescue after a mass crash takes everybody, in order, a limited share at a time"
   ),
   of(
     "look at fewer attempts than are rescued",
-    "070_maintenance.sql",
+    "072_rescue.sql",
     "    limit p_limit + 1000\n",
     "    limit p_limit\n",
     "test/pg/rescue.test.ts > rescue after a mass crash takes everybody, in order, a limited share at a time"
   ),
   of(
     "never go back with the mark",
-    "070_maintenance.sql",
+    "074_ring.sql",
     ", rescued_to = 0 where s.slot = v_slot;",
     " where s.slot = v_slot;",
     "test/pg/rescue.test.ts > rescue's mark > that passed a claim which had not committed goes back when the segment is drained"
   ),
   of(
     "walk all history in rescue",
-    "070_maintenance.sql",
+    "072_rescue.sql",
     "      update {{schema}}.segments s set rescued_to = v_answer.done_to where s.slot = v_segment.slot;\n",
     "      null;\n",
     "test/pg/rescue.test.ts > rescue's mark > keeps settled history, and a long attempt in the middle of it, from being walked at every tick"
   ),
   of(
     "walk what is not due",
-    "070_maintenance.sql",
-    "d where d.run_at <= v_now\n      order by",
-    "d where d.run_at <= clock_timestamp()\n      order by",
+    "071_promote.sql",
+    "(v_run_at, v_job_id) and d.run_at <= v_now\n       order by",
+    "(v_run_at, v_job_id) and d.run_at <= clock_timestamp()\n       order by",
     "test/pg/promote.test.ts > promote_due > does not walk the jobs that are not due, nor does a close that gives one job back"
   ),
   of(
     "promote what another holds",
-    "070_maintenance.sql",
-    "limit p_limit for update skip locked);",
-    "limit p_limit for update);",
+    "071_promote.sql",
+    "and d.run_at <= v_now for update skip locked) h;",
+    "and d.run_at <= v_now for update) h;",
     "test/pg/promote.test.ts > promote_due > leaves a job that another transaction holds, and takes it afterwards"
   ),
   of(
@@ -463,15 +476,15 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "claim by the transaction's start",
     "020_claim.sql",
-    "v_claimed := clock_timestamp();",
-    "v_claimed := now();",
+    "values (v_batch, p_queue, p_priority, v_base, v_claimed,",
+    "values (v_batch, p_queue, p_priority, v_base, now(),",
     "test/pg/settings.test.ts > a transaction opened two seconds ago reckons from the clock, not from its start"
   ),
   of(
     "ignore unknown options",
     "010_enqueue.sql",
-    "  if found then\n    raise exception using errcode = 'WA005'",
-    "  if false then\n    raise exception using errcode = 'WA005'",
+    "  if found and v_fault.key not in ('unique', 'validate') then",
+    "  if false then",
     "test/pg/enqueue.test.ts > insert_jobs > refuses an unknown option as WA005 and names it"
   ),
   of(
@@ -490,9 +503,9 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   ),
   of(
     "plan a promotion by an empty table's size",
-    "070_maintenance.sql",
-    "delete from {{schema}}.deferred_jobs d where d.ctid = any (v_rows)",
-    "delete from {{schema}}.deferred_jobs d using {{schema}}.deferred_jobs o where o.job_id = d.job_id and o.ctid = any (v_rows)",
+    "071_promote.sql",
+    "delete from {{schema}}.deferred_jobs d where d.ctid = any (p_rows)",
+    "delete from {{schema}}.deferred_jobs d using {{schema}}.deferred_jobs o where o.job_id = d.job_id and o.ctid = any (p_rows)",
     "test/pg/plans.test.ts > plans that were made for an empty segment > analyzed while nearly empty, do with a full one what the rows in question need, and no more"
   ),
   of(
@@ -508,5 +521,18 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "set search_path = pg_catalog, pg_temp\n",
     "",
     "test/pg/settings.test.ts > a caller's own functions and operators are not what complete_job calls"
-  )
+  ),
+  ...lanes,
+  ...leaseSabotages,
+  ...lifeSabotages,
+  ...unique,
+  ...promoteSabotages,
+  ...rescueSabotages,
+  ...adminSabotages,
+  ...expectSabotages,
+  ...contractSabotages,
+  ...restore,
+  ...fifoSabotages,
+  ...gatingSabotages,
+  ...modelSabotages
 ]

@@ -1,4 +1,5 @@
 /** Databases for test files, and the waiting that a race of two sessions needs. */
+import { isStrict, makeStrict } from "../tools/strictRoles.js"
 import { Effect, Exit, Schedule, Schema, Scope } from "effect"
 import { afterAll, beforeAll, expect, inject } from "vitest"
 import {
@@ -12,6 +13,7 @@ import {
   type Session
 } from "./database.js"
 import { column, isBigint } from "./engine.js"
+import { throughPooler } from "../tools/throughPooler.js"
 import { sabotages } from "./sabotages.js"
 
 export * from "./engine.js"
@@ -48,6 +50,7 @@ const install = (server: string, name: string, { ring = 4, then = "" }: Database
         yield* session.script(resetFunction)
       })
     )
+    if (isStrict) yield* makeStrict(url)
   })
 
 /** Back to what was installed: cheaper by far than another copy of the database for every test. */
@@ -94,7 +97,11 @@ export const fileDatabase = (options: DatabaseOptions = {}): Effect.Effect<Datab
   const scope = Effect.runSync(Scope.make())
   beforeAll(() => Effect.runPromise(Scope.extend(install(server, name, options), scope)))
   afterAll(() => Effect.runPromise(Scope.close(scope, Exit.void)))
-  return Effect.as(Effect.scoped(Effect.flatMap(connect(url), reset)), { name, url, session: connect(url) })
+  return Effect.as(Effect.scoped(Effect.flatMap(connect(url), reset)), {
+    name,
+    url,
+    session: connect(throughPooler(url))
+  })
 }
 
 /** The fault of a statement that must fail, with the SQLSTATE that it must have. */
@@ -108,9 +115,14 @@ export const fault = <A>(effect: Effect.Effect<A, PgFault>, code: string): Effec
     Effect.tap((error) => Effect.sync(() => expect(`${error.code} ${error.message}`).toContain(`${code} `)))
   )
 
-/** Waits until another session waits for a lock. */
+/** Waits until another session waits for a lock; behind a pooler in transaction mode a session is no backend: until one does. */
 export const blocked = (observer: Session, waiting: Session): Effect.Effect<void, PgFault> =>
-  observer.value("select wait_event_type = 'Lock' from pg_stat_activity where pid = $1", [waiting.pid]).pipe(
+  (inject("poolMode") === "transaction"
+    ? observer.value(
+        "select count(*) > 0 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+      )
+    : observer.value("select wait_event_type = 'Lock' from pg_stat_activity where pid = $1", [waiting.pid])
+  ).pipe(
     Effect.filterOrFail(
       (answer) => answer === true,
       () => new PgFault({ code: "", message: "the session does not wait for a lock", detail: undefined })

@@ -184,12 +184,13 @@ describe("a caller-owned attempt", () => {
     Effect.gen(function* () {
       const seen = yield* Ref.make<ReadonlyArray<string>>([])
       const receipt = yield* Deferred.make<Receipt>()
+      const direct = yield* Deferred.make<SqlClient.SqlClient>()
       const owned: OwnedHandler = (job) =>
         job.attempt > 1
           ? finalizing(job)
           : Effect.gen(function* () {
               const sql = yield* SqlClient.SqlClient
-              yield* rescueNow(sql)
+              yield* rescueNow(yield* Deferred.await(direct))
               yield* job
                 .transaction(
                   Effect.gen(function* () {
@@ -202,6 +203,7 @@ describe("a caller-owned attempt", () => {
             })
       yield* run({ owned }, () =>
         Effect.gen(function* () {
+          yield* Deferred.succeed(direct, yield* Direct)
           const id = yield* enqueueAndDrain()
           assert.strictEqual((yield* expectState(id, "completed")).runLease, 2n)
           assert.deepStrictEqual(yield* Ref.get(seen), ["CompletionMissing"])

@@ -14,6 +14,12 @@ const Point = Job.make("point", {
   maxAttempts: 7
 })
 
+const Sync = Job.make("sync", {
+  payload: Schema.Struct({ account: Schema.Int, cursor: Schema.Int }),
+  unique: ({ account }) => account > 0 && { key: String(account), onConflict: "replace" }
+})
+const Strict = Job.make("strict", { payload: Schema.Int, unique: { onConflict: "error" } })
+
 const stored = (id: bigint) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) =>
     Effect.map(
@@ -114,10 +120,118 @@ layer(database(), { excludeTestServices: true })("enqueue", (it) => {
         yield* rejected(1, { delay: "1 day", runAt: DateTime.unsafeNow() }),
         "runAt: not together with delay"
       )
-      assert.strictEqual(yield* rejected(1, { delay: Number.POSITIVE_INFINITY }), "delay: expected a finite duration")
+      for (const delay of [Number.POSITIVE_INFINITY, 1e14, 1e300]) {
+        assert.strictEqual(yield* rejected(1, { delay }), "delay: expected a duration of at most 3000 years")
+      }
+      for (const time of [8.64e15, -8.64e15]) {
+        assert.strictEqual(
+          yield* rejected(1, { runAt: DateTime.unsafeMake(time) }),
+          "runAt: expected a time from the year 1 to 9999"
+        )
+      }
       for (const queue of ["a/b", "Ω", "a b", "q".repeat(255), `"quoted"`, "Robert'); drop schema awa;--"]) {
         assert.deepInclude(yield* stored((yield* Anything.enqueue(1, { queue })).id), { queue })
       }
+    })
+  )
+
+  it.effect("names the part of `unique` and the rule", () =>
+    Effect.gen(function* () {
+      // what an untyped program may say
+      const unique = (value: object) => rejected(1, Object.assign({}, { unique: value }))
+      assert.strictEqual(yield* unique({ by: ["payload"] }), "unique.by: expected a list of kind, queue and args")
+      assert.strictEqual(yield* unique({ by: "kind" }), "unique.by: expected a list of kind, queue and args")
+      assert.strictEqual(yield* unique({ by: [] }), "unique.by: expected one of kind, queue and args, or a key")
+      assert.strictEqual(yield* unique({ key: "" }), "unique.key: expected a non-empty text")
+      assert.strictEqual(yield* unique({ key: 7 }), "unique.key: expected a non-empty text")
+      assert.strictEqual(yield* unique({ key: "\u0000" }), "unique.key: no NUL character and no lone surrogate")
+      assert.strictEqual(yield* unique({ key: "\ud800" }), "unique.key: no NUL character and no lone surrogate")
+      assert.strictEqual(yield* unique({ key: "Ω".repeat(4097) }), "unique.key: at most 8192 bytes")
+      assert.strictEqual(
+        yield* unique({ states: "running" }),
+        "unique.states: expected unclaimed, incomplete, successful or all"
+      )
+      for (const states of ["successful", "all"]) {
+        assert.strictEqual(yield* unique({ states }), "unique.window: required when states is successful or all")
+      }
+      for (const window of [0, Number.POSITIVE_INFINITY, 1e14, "a while", null]) {
+        assert.strictEqual(
+          yield* unique({ window }),
+          "unique.window: expected a duration longer than none, of at most 3000 years"
+        )
+      }
+      assert.strictEqual(yield* unique({ onConflict: "ignore" }), "unique.onConflict: expected skip, replace or error")
+      const { answer } = yield* Anything.enqueue("borders", {
+        unique: { by: [], key: "Ω".repeat(4096), states: "all", window: "1 nanos", onConflict: "skip" }
+      })
+      assert.strictEqual(answer, "inserted")
+    })
+  )
+
+  it.effect("answers whether a job is new, is there already, or has replaced what was there", () =>
+    Effect.gen(function* () {
+      const first = yield* Sync.enqueue({ account: 1, cursor: 1 }, { delay: "1 hour" })
+      assert.strictEqual(first.answer, "inserted")
+      assert.deepStrictEqual(yield* Sync.enqueue({ account: 1, cursor: 2 }), { ...first, answer: "replaced" })
+      assert.deepInclude(yield* stored(first.id), { args: { account: 1, cursor: 2 }, state: "scheduled" })
+      assert.deepStrictEqual(
+        yield* Sync.enqueue({ account: 1, cursor: 3 }, { unique: { key: "1", states: "all", window: "1 minute" } }),
+        { ...first, answer: "existing" }
+      )
+      const all = yield* Sync.enqueueAll([
+        { account: 2, cursor: 1 },
+        { account: 1, cursor: 4 },
+        { account: 2, cursor: 2 },
+        { account: 0, cursor: 1 },
+        { account: 0, cursor: 1 }
+      ])
+      assert.deepStrictEqual(
+        all.map(({ answer }) => answer),
+        ["inserted", "replaced", "existing", "inserted", "inserted"]
+      )
+      assert.deepStrictEqual([all[1]?.id, all[2]?.id], [first.id, all[0]?.id])
+      const free = yield* Sync.enqueueAll([{ account: 2, cursor: 3 }], { unique: false })
+      assert.deepStrictEqual(
+        free.map(({ answer }) => answer),
+        ["inserted"]
+      )
+    })
+  )
+
+  it.effect("fails with DuplicateJob where the definition or the call says so, and keeps the whole call out", () =>
+    Effect.gen(function* () {
+      const { id } = yield* Strict.enqueue(1)
+      const before = yield* countJobs
+      const held = yield* Effect.flip(Strict.enqueueAll([2, 1]))
+      assert.deepInclude(held, { _tag: "DuplicateJob", index: 1, jobId: id })
+      assert.include(held.message, `job ${id} holds its unique key`)
+      const within = yield* Effect.flip(Strict.enqueueAll([3, 4, 4]))
+      assert.deepInclude(within, { _tag: "DuplicateJob", index: 2, jobId: undefined })
+      assert.strictEqual(yield* countJobs, before)
+      const caught = Strict.enqueue(1).pipe(
+        Effect.catchTag("DuplicateJob", ({ jobId }) => Effect.succeed({ id: jobId }))
+      )
+      assert.strictEqual((yield* caught).id, id)
+      const skipped = yield* Strict.enqueue(1, { unique: { onConflict: "skip" } })
+      assert.deepStrictEqual(skipped, { kind: "strict", id, answer: "existing" })
+    })
+  )
+
+  it.scoped("takes another unique violation for what it is", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`create table once (n int primary key)`
+      yield* sql`grant insert on once to public` // the enqueue runs as the owner of its function
+      yield* sql.unsafe(
+        "create function once() returns trigger language plpgsql as $$ begin insert into public.once values (1); return new; end $$"
+      )
+      yield* Effect.acquireRelease(
+        sql`create trigger once before insert on awa.deferred_jobs execute function once()`,
+        () => Effect.orDie(sql`drop trigger once on awa.deferred_jobs`)
+      )
+      yield* Strict.enqueue(10, { delay: "1 hour" })
+      const error = yield* Effect.flip(Strict.enqueue(11, { delay: "1 hour" }))
+      assert.strictEqual(error._tag, "SqlError")
     })
   )
 

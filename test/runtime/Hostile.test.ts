@@ -35,7 +35,7 @@ describe("an application transaction", () => {
     // C-40, F-74
     Effect.gen(function* () {
       const owned: OwnedHandler = (job) => job.finalize(insertRow(job.payload.tag))
-      yield* run({ owned, applicationTransaction: "500 millis" }, () =>
+      yield* run({ owned, applicationTransaction: "2 seconds" }, () =>
         Effect.gen(function* () {
           const testing = yield* Testing.Testing
           const { application } = yield* Proxies

@@ -65,6 +65,28 @@ describe("an ordinary attempt", () => {
     })
   )
 
+  it.live("goes to the dead letters when its handler says so, with the reason, and does not run again", () =>
+    Effect.gen(function* () {
+      const reason = `no such customer\u0000${"x".repeat(10_000)}`
+      yield* run({ ordinary: () => Effect.succeed(JobOutcome.deadLetter(reason)) }, () =>
+        Effect.gen(function* () {
+          const sql = yield* Direct
+          const testing = yield* Testing.Testing
+          yield* Notify.enqueue({ tag: "a" })
+          yield* testing.drain({ scheduled: true })
+          const rows = yield* sql<{ reason: string; attempt: number; name: string }>`
+            select reason, attempt, errors -> 0 -> 'error' ->> 'name' as name from awa.dlq_entries`
+          assert.deepStrictEqual(
+            rows.map(({ attempt, name }) => [attempt, name]),
+            [[1, "DeadLettered"]]
+          )
+          assert.isTrue(rows.every(({ reason }) => reason.startsWith("no such customer\ufffdxxx")))
+          assert.isTrue(rows.every(({ reason }) => Buffer.byteLength(reason) <= 4_096))
+        })
+      )
+    })
+  )
+
   it.live("keeps its progress over attempts, and refuses progress that cannot be stored", () =>
     Effect.gen(function* () {
       const seen = yield* Ref.make<ReadonlyArray<unknown>>([])

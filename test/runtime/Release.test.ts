@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Ref } from "effect"
 import { Worker } from "effect-awa"
 import { FaultProxy, Testing } from "effect-awa/testing"
-import { countRows, eventually, insertRow, rescueNow } from "./support.js"
+import { commitOf, countRows, eventually, insertRow, rescueNow } from "./support.js"
 import { Charge, Direct, Notify, Proxies, run } from "./world.js"
 
 const oneAtATime = { queues: { default: { concurrency: 1 } } }
@@ -40,9 +40,15 @@ describe("a permit", () => {
               )
               yield* Effect.sleep("300 millis")
               assert.strictEqual(yield* Ref.get(started), 1)
+              const { permits } = yield* Worker.Worker
+              assert.deepStrictEqual(yield* permits, [{ queue: "default", free: 0, total: 1 }])
               yield* Deferred.succeed(answer, undefined)
               yield* testing.drain()
               assert.strictEqual(yield* Ref.get(started), 2)
+              yield* eventually(
+                "the permit",
+                Effect.map(permits, ([permit]) => permit?.free === 1)
+              )
             })
         )
       })
@@ -57,10 +63,15 @@ describe("a permit", () => {
         Effect.gen(function* () {
           const testing = yield* Testing.Testing
           const { runtime } = yield* Proxies
-          const rule = yield* runtime.rule({ match: /close_attempts/, action: FaultProxy.cutAfter(), limit: 3 })
+          const rule = yield* runtime.rule({
+            match: commitOf(/close_attempts/),
+            action: FaultProxy.cutAfter(),
+            expect: FaultProxy.committed,
+            limit: 3
+          })
           const [first] = yield* Notify.enqueueAll([{ tag: "1" }, { tag: "2" }])
           yield* testing.drain()
-          assert.strictEqual((yield* rule.counts).injected, 3)
+          assert.strictEqual((yield* rule.counts).tookEffect, 3)
           // the first flush took effect and its answer was lost: told by its id, not run again
           assert.strictEqual(yield* Ref.get(started), 2)
           assert.strictEqual((yield* testing.expectState(first?.id ?? 0n, "completed")).runLease, 1n)

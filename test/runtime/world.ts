@@ -1,12 +1,15 @@
 import { SqlClient, type SqlError } from "@effect/sql"
 import { PgClient } from "@effect/sql-pg"
-import { Config, Context, type Duration, Effect, Layer, Schema } from "effect"
-import type { Attempt, FinalizationReceipt, Worker } from "effect-awa"
+import { Config, Context, type Duration, Effect, Layer, Redacted, Schema } from "effect"
+import type { Attempt, FinalizationReceipt } from "effect-awa"
 import * as Job from "effect-awa/Job"
 import type * as JobError from "effect-awa/JobError"
 import type * as JobOutcome from "effect-awa/JobOutcome"
+import type * as Reconciliation from "effect-awa/Reconciliation"
+import type { WorkerLayerOptions } from "effect-awa/layers/Worker"
 import { FaultProxy, TestDatabase, Testing } from "effect-awa/testing"
-import { collectLogs, database, type LogLine } from "./support.js"
+import { throughPooler } from "../tools/throughPooler.js"
+import { collectLogs, database, type LogLine, type server } from "./support.js"
 
 export class Declined extends Schema.TaggedError<Declined>()("Declined", {}) {}
 
@@ -18,7 +21,8 @@ export const Charge = Job.make("charge", { payload, error: Declined, maxAttempts
 /** Completed by the runtime, in a batch. */
 export const Notify = Job.make("notify", { payload, error: Declined, maxAttempts: 3 })
 
-type HandlerError = Declined | JobOutcome.OutcomeSelected | JobError.PayloadRejected | SqlError.SqlError
+type HandlerError =
+  Declined | JobOutcome.OutcomeSelected | JobError.CallbackError | JobError.PayloadRejected | SqlError.SqlError
 export type Owned = Attempt.OwnedAttempt<"charge", Payload>
 export type Receipt = FinalizationReceipt.FinalizationReceipt<"charge">
 export type OwnedHandler = (
@@ -37,13 +41,15 @@ export class Proxies extends Context.Tag("test/Proxies")<
   }
 >() {}
 
-const proxies = Layer.scoped(
-  Proxies,
-  Effect.gen(function* () {
-    const { url } = yield* TestDatabase.TestDatabase
-    return { application: yield* FaultProxy.makeUrl(url), runtime: yield* FaultProxy.makeUrl(url) }
-  })
-)
+export const proxies = (through: (url: string) => string) =>
+  Layer.scoped(
+    Proxies,
+    Effect.gen(function* () {
+      const database = yield* TestDatabase.TestDatabase
+      const url = Redacted.make(through(Redacted.value(database.url)))
+      return { application: yield* FaultProxy.makeUrl(url), runtime: yield* FaultProxy.makeUrl(url) }
+    })
+  )
 
 /** A client of the test itself, which no fault touches. */
 export class Direct extends Context.Tag("test/Direct")<Direct, SqlClient.SqlClient>() {}
@@ -53,15 +59,32 @@ const direct = Layer.effect(Direct, SqlClient.SqlClient)
 const throughProxy = Layer.unwrapEffect(
   Effect.gen(function* () {
     const { application } = yield* Proxies
-    const { url } = yield* TestDatabase.TestDatabase
-    return PgClient.layer({ url: yield* application.through(url), maxConnections: 10, applicationName: "application" })
+    const { applicationUrl } = yield* TestDatabase.TestDatabase
+    return PgClient.layer({
+      url: yield* application.through(applicationUrl),
+      maxConnections: 10,
+      applicationName: "application"
+    })
   })
 )
+
+type WorkerOptions = WorkerLayerOptions<[typeof Charge, typeof Notify]>
 
 export interface WorldOptions {
   readonly owned?: OwnedHandler
   readonly ordinary?: OrdinaryHandler
-  readonly worker?: Partial<Pick<Worker.WorkerOptions, "queues" | "shutdownGrace" | "interruptGrace" | "beat">>
+  readonly worker?: Partial<
+    Pick<
+      WorkerOptions,
+      "queues" | "concurrency" | "shutdownGrace" | "interruptGrace" | "beat" | "wakeup" | "callerOwned"
+    > & { readonly reconciliation: Reconciliation.ReconciliationOptions }
+  >
+  /** Another server than the run's. */
+  readonly server?: typeof server
+  /** Leads a url through what stands before that server. */
+  readonly through?: (url: string) => string
+  /** Whether the runtime listens past what stands before the server. */
+  readonly listenDirectly?: boolean
   readonly staleness?: Duration.DurationInput
   readonly applicationTransaction?: Duration.DurationInput
 }
@@ -70,8 +93,12 @@ export interface WorldOptions {
 export const world = (options: WorldOptions) => {
   const lines: Array<LogLine> = []
   const logs = collectLogs(lines)
-  const data = database()
-  const clients = throughProxy.pipe(Layer.provideMerge(proxies), Layer.provideMerge(direct), Layer.provideMerge(data))
+  const data = database("awa", options.server)
+  const clients = throughProxy.pipe(
+    Layer.provideMerge(proxies(options.through ?? throughPooler)),
+    Layer.provideMerge(direct),
+    Layer.provideMerge(data)
+  )
   const handlers = Layer.mergeAll(
     Charge.toLayerCallerOwned(options.owned ?? ((job) => job.finalize(Effect.void))),
     Notify.toLayer(options.ordinary ?? (() => Effect.void))
@@ -79,12 +106,13 @@ export const world = (options: WorldOptions) => {
   const worker = Layer.unwrapEffect(
     Effect.gen(function* () {
       const { runtime } = yield* Proxies
-      const { url } = yield* TestDatabase.TestDatabase
+      const { runtimeUrl } = yield* TestDatabase.TestDatabase
       return Testing.worker({
         jobs: [Charge, Notify],
         maintenance: { staleness: options.staleness ?? "1 hour" },
         beat: options.staleness === undefined ? "1 second" : "50 millis",
-        database: Config.succeed(yield* runtime.through(url)),
+        database: Config.succeed(yield* runtime.through(runtimeUrl)),
+        ...(options.listenDirectly === true ? { listenDatabase: Config.succeed(runtimeUrl) } : {}),
         ...(options.applicationTransaction === undefined
           ? {}
           : { applicationTransaction: options.applicationTransaction }),

@@ -29,7 +29,7 @@ const jobsOf = (random: Random, { jobs, notify }: Call): string => {
 export const enqueue = (session: Session, random: Random, call: Call): Effect.Effect<number, PgFault> =>
   session
     .value(
-      `with made as (select awa.insert_jobs($1::text::jsonb) as id), noted as (insert into audit.jobs select id from made returning 1)
+      `with made as (select job_id as id from awa.insert_jobs($1::text::jsonb)), noted as (insert into audit.jobs select id from made returning 1)
        select count(*)::int from noted`,
       [jobsOf(random, call)]
     )

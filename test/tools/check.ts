@@ -27,6 +27,8 @@ const checks: Readonly<Record<string, ReadonlyArray<string>>> = {
   ),
   format: installed("prettier/bin/prettier.cjs", "--check", "--log-level", "warn", "."),
   barrel: tool("barrel"),
+  "exit × evidence": tool("matrix"),
+  "public contract": tool("contract"),
   "schema text": tool("schemaText")
 }
 

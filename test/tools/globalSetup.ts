@@ -4,7 +4,9 @@
  */
 import { make } from "effect-awa/layers/EmbeddedPostgres"
 import { Effect, Exit, Redacted, Scope } from "effect"
+import pg from "pg"
 import type { TestProject } from "vitest/node"
+import { isStrict, rolesText } from "./strictRoles.js"
 
 declare module "vitest" {
   // The merged interface is vitest's.
@@ -14,7 +16,7 @@ declare module "vitest" {
   }
 }
 
-const settings = {
+export const settings = {
   // The data does not outlive the run. Commits still wait as they do in production: synchronous_commit stays on.
   fsync: "off",
   full_page_writes: "off",
@@ -22,9 +24,18 @@ const settings = {
   max_prepared_transactions: "20"
 }
 
+const makeRoles = async (url: string) => {
+  if (!isStrict) return
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  await client.query(rolesText)
+  await client.end()
+}
+
 const setup = async (project: TestProject) => {
   const given = process.env["AWA_TEST_DATABASE_URL"]
   if (given !== undefined && given !== "") {
+    await makeRoles(given)
     project.provide("postgresUrl", given)
     return () => Promise.resolve()
   }
@@ -34,7 +45,9 @@ const setup = async (project: TestProject) => {
     await close()
     throw cause
   })
-  project.provide("postgresUrl", Redacted.value(server.url("postgres")))
+  const url = Redacted.value(server.url("postgres"))
+  await makeRoles(url)
+  project.provide("postgresUrl", url)
   return close
 }
 

@@ -14,7 +14,19 @@ import * as Path from "node:path"
 import { type Mutant, mutants } from "../mutants.js"
 
 const root = Path.join(import.meta.dirname, "../..")
-const copied = ["src", "schema", "layers", "test", "package.json", "tsconfig.json", "vitest.config.ts"]
+const copied = [
+  "src",
+  "schema",
+  "layers",
+  "examples",
+  "test",
+  "package.json",
+  "tsconfig.json",
+  "vitest.config.ts",
+  "vitest.life.config.ts",
+  "vitest.poolers.config.ts",
+  "vitest.workers.config.ts"
+]
 
 const workspace = Effect.acquireRelease(
   Effect.sync(() => {
@@ -42,7 +54,9 @@ const runTest = (folder: string, mutant: Mutant, url: string): "passed" | "faile
     [
       "node_modules/vitest/vitest.mjs",
       "run",
+      ...(mutant.suite.endsWith(".life.ts") ? ["--config", "vitest.life.config.ts"] : []),
       mutant.suite,
+      ...(mutant.config === undefined ? [] : ["--config", mutant.config]),
       "-t",
       mutant.test.replaceAll(/[.*+?^${}()|[\]\\]/g, "\\$&"),
       "--reporter=json",

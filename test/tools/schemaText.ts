@@ -9,11 +9,13 @@ import { fileURLToPath } from "node:url"
 const root = Path.resolve(Path.dirname(fileURLToPath(import.meta.url)), "../..")
 const target = Path.join(root, "src/internal/schemaText.generated.ts")
 
+const path = (name: string): string => Path.join(root, "schema", name)
+
 const read = (folder: string): ReadonlyArray<readonly [string, string]> =>
-  Fs.readdirSync(Path.join(root, "schema", folder))
+  Fs.readdirSync(path(folder))
     .filter((name) => name.endsWith(".sql"))
     .sort()
-    .map((name) => [name, Fs.readFileSync(Path.join(root, "schema", folder, name), "utf8")] as const)
+    .map((name) => [name, Fs.readFileSync(Path.join(path(folder), name), "utf8")] as const)
 
 const literal = (text: string): string =>
   `\`${text.replaceAll("\\", "\\\\").replaceAll("`", "\\`").replaceAll("${", "\\${")}\``
@@ -25,11 +27,18 @@ const list = (name: string, folder: string): string =>
     .join(",\n") +
   "\n]\n"
 
+const single = (name: string, file: string): string =>
+  `\n/** @internal */\nexport const ${name} = ${literal(Fs.readFileSync(path(file), "utf8"))}\n`
+
 const expected =
   "// Generated from schema/ by `npm run schema`. Do not edit.\n\n" +
   list("migrations", "migrations") +
   "\n" +
-  list("functions", "functions")
+  list("functions", "functions") +
+  "\n" +
+  list("closing", "closing") +
+  single("privilegesText", "privileges.sql") +
+  single("manifestText", "manifest.json")
 
 if (process.argv.includes("--write")) {
   Fs.writeFileSync(target, expected)

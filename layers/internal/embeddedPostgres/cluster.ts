@@ -3,7 +3,7 @@
  */
 import { FileSystem } from "@effect/platform"
 import { Effect, Option } from "effect"
-import type { Account } from "./account.js"
+import type { Account } from "./execute.js"
 import { duringPhase, EmbeddedPostgresError } from "./errors.js"
 import { execute } from "./execute.js"
 import type { Installation } from "./serverProcess.js"

@@ -4,7 +4,9 @@
 import type { ChildProcess, SpawnOptions } from "node:child_process"
 import { execFile } from "node:child_process"
 import { Data, Effect, Option } from "effect"
-import type { Account } from "./account.js"
+
+/** The account a process runs as: none is the one we run as ourselves. */
+export type Account = Option.Option<{ readonly uid: number; readonly gid: number }>
 
 /** A command could not be started, or ended with something else than 0. */
 export class CommandFailed extends Data.TaggedError("CommandFailed")<{

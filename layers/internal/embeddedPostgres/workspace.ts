@@ -4,7 +4,7 @@
 import { tmpdir } from "node:os"
 import { FileSystem, Path } from "@effect/platform"
 import { Effect, Option } from "effect"
-import type { Account } from "./account.js"
+import type { Account } from "./execute.js"
 import { EmbeddedPostgresError } from "./errors.js"
 
 /** Where a server keeps what. */

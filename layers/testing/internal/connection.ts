@@ -6,7 +6,7 @@
 import type { Socket } from "node:net"
 import type { Execution } from "./conversation.js"
 import { answered, answers, Conversation } from "./conversation.js"
-import type { ProxiedConnection } from "./fault.js"
+import type { FaultAction, ProxiedConnection } from "./fault.js"
 import type { Frame } from "./frames.js"
 import { FrameSplitter } from "./frames.js"
 import { asksForEncryption, captureBackend, captureFrontend, Frontend } from "./messages.js"
@@ -34,6 +34,11 @@ export interface Shared {
   }
   readonly closed: (connection: Connection) => void
 }
+
+/** Which of the two sent a message. */
+type Side = "client" | "server"
+
+type Direction = Extract<FaultAction, { readonly _tag: "BlackHole" }>["direction"]
 
 interface Fault {
   readonly rule: RuleState
@@ -63,6 +68,7 @@ export class Connection {
   #skipping = false
   #connected = false
   #forgetRule: () => void = () => undefined
+  #lost: ((from: Side, type: number) => void) | undefined
 
   constructor(id: number, client: Socket, server: Socket, shared: Shared) {
     this.#id = id
@@ -99,15 +105,27 @@ export class Connection {
     this.#server.destroy()
   }
 
-  get #info(): ProxiedConnection {
-    const { backendPid, parameters } = this.#conversation
+  /**
+   * From now on nothing arrives in the chosen direction, not even the end of the connection. Of every message that is lost
+   * `lost` is told, with the side that sent it. Returns how to end both connections.
+   */
+  silence(direction: Direction, lost: (from: Side, type: number) => void): () => void {
+    if (direction !== "to-client") this.#toServer.drop("severed")
+    if (direction !== "to-server") this.#toClient.drop("severed")
+    this.#lost = lost
+    return () => this.destroy()
+  }
+
+  get info(): ProxiedConnection {
+    const { backendPid, listening, parameters } = this.#conversation
     const user = parameters.get("user") ?? ""
     return {
       id: this.#id,
       user,
       database: parameters.get("database") ?? user,
       applicationName: parameters.get("application_name") ?? "",
-      backendPid
+      backendPid,
+      listening
     }
   }
 
@@ -124,6 +142,7 @@ export class Connection {
   }
 
   #clientFrame(frame: Frame): void {
+    if (this.#toServer.severed) this.#lost?.("client", frame.type)
     this.#skipping = this.#isBehindCut(frame)
     if (frame.type === Frontend.startup && asksForEncryption(frame.body)) {
       // Encrypted statements could not be read. Clients that only prefer encryption go on without.
@@ -150,7 +169,7 @@ export class Connection {
 
   #choose(execution: Execution): RuleState | undefined {
     if (this.#fault !== undefined) return undefined
-    const info = this.#info
+    const info = this.info
     for (const rule of this.#shared.rules) if (rule.chooses(execution, info)) return rule
     return undefined
   }
@@ -159,7 +178,7 @@ export class Connection {
     const { action } = rule
     if (action._tag === "CutBefore") {
       this.cut(action.reset)
-      return rule.record(execution, this.#info, true)
+      return rule.record(execution, this.info, true)
     }
     const awaitsAnswer = rule.needsAnswer
     this.#fault = { rule, execution, phase: awaitsAnswer ? "sent" : "lasting" }
@@ -173,7 +192,7 @@ export class Connection {
       this.#forgetRule = rule.endAtRemoval(() => this.destroy())
     }
     this.#toServer.write(frame.raw)
-    if (!awaitsAnswer) rule.record(execution, this.#info, true)
+    if (!awaitsAnswer) rule.record(execution, this.info, true)
   }
 
   #serverData(chunk: Buffer): void {
@@ -187,6 +206,7 @@ export class Connection {
   }
 
   #serverFrame(frame: Frame): void {
+    if (this.#toClient.severed) this.#lost?.("server", frame.type)
     const fault = this.#fault
     if (
       fault?.phase === "sent" &&
@@ -216,7 +236,7 @@ export class Connection {
     // A client that was gone before its answer came lost it by its own doing.
     const waiting = !this.#client.destroyed && !this.#client.readableEnded
     if (action._tag === "CutAfter") this.cut(action.reset)
-    rule.record(execution, this.#info, waiting)
+    rule.record(execution, this.info, waiting)
     if (action._tag === "Hold") rule.endWhen(action.until, () => this.#release(this.#toClient))
   }
 
@@ -249,7 +269,7 @@ export class Connection {
     const fault = this.#fault
     if (fault !== undefined && fault.phase !== "lasting") {
       fault.phase = "lasting"
-      fault.rule.record(fault.execution, this.#info, false)
+      fault.rule.record(fault.execution, this.info, false)
     }
     if (!this.#connected) {
       this.#shared.stats.unreachable++

@@ -98,6 +98,7 @@ export const answered = ({ exchange, position }: Execution): boolean =>
  */
 export class Conversation {
   backendPid: number | undefined
+  listening = false
   parameters: ReadonlyMap<string, string> = new Map()
   readonly #exchanges: Array<Exchange> = []
   readonly #prepared = new Prepared()
@@ -159,10 +160,13 @@ export class Conversation {
     // A server also speaks unasked: notices, notifications, the error before it shuts down.
     if (current === undefined) return
     switch (frame.type) {
-      case Backend.commandComplete:
+      case Backend.commandComplete: {
+        const tag = strings(frame.body, 1)[0] ?? ""
         current.completed++
-        note(current.tags, strings(frame.body, 1)[0] ?? "")
+        if (tag === "LISTEN") this.listening = true
+        note(current.tags, tag)
         return
+      }
       case Backend.emptyQueryResponse:
       case Backend.portalSuspended:
         current.completed++

@@ -20,6 +20,8 @@ export interface ProxiedConnection {
   readonly database: string
   readonly applicationName: string
   readonly backendPid: number | undefined
+  /** Whether the server has answered a `LISTEN` of this connection. */
+  readonly listening: boolean
 }
 
 /**

@@ -43,6 +43,7 @@ export const Backend = {
   dataRow: code("D"),
   emptyQueryResponse: code("I"),
   errorResponse: code("E"),
+  notificationResponse: code("A"),
   portalSuspended: code("s"),
   readyForQuery: code("Z"),
   rowDescription: code("T")

@@ -1,0 +1,90 @@
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import type { Claim, ClaimedAttempt } from "../Claim.js"
+import type { Permits } from "../Permits.js"
+import type { DatabaseError } from "../RuntimePool.js"
+import type { Wakeup } from "../Wakeup.js"
+import { backoff } from "./backoff.js"
+import { monotonicMillis } from "./monotonic.js"
+import type { TokenBucket } from "./tokenBucket.js"
+
+/** @internal */
+export interface Claiming {
+  readonly claim: Claim["Type"]
+  readonly wakeup: Wakeup["Type"]
+  readonly runtimeId: bigint
+  readonly queue: string
+  readonly permits: Permits
+  readonly bucket: TokenBucket | undefined
+  readonly start: (
+    attempt: ClaimedAttempt,
+    permits: Permits,
+    claimed: { readonly atMillis: number; readonly gated: boolean }
+  ) => Effect.Effect<void>
+}
+
+/** The most that one claim takes; a longer batch holds its lane longer than the round trip saves. */
+const maxClaim = 500
+
+/** A rate can be raised meanwhile, and its interval may be days. */
+const maxLimited = Duration.seconds(30)
+
+type Found =
+  { readonly _tag: "more" | "busy" | "empty" } | { readonly _tag: "limited"; readonly for: Duration.Duration }
+
+/** One claim. Between its statement and its fibers nothing may cut in: the attempts would be orphans for a whole lease. */
+const claimOnce = (on: Claiming): Effect.Effect<Found, DatabaseError> =>
+  Effect.uninterruptible(
+    Effect.gen(function* () {
+      const { bucket, claim, permits, queue, runtimeId, start } = on
+      const acquired = yield* Effect.interruptible(permits.acquire(maxClaim))
+      const tokens = bucket === undefined ? undefined : yield* bucket.take(acquired)
+      const slots = tokens?.granted ?? acquired
+      yield* permits.surplus(acquired - slots)
+      if (tokens !== undefined && slots === 0) return { _tag: "limited", for: tokens.retryAfter }
+      const unused = (count: number) =>
+        Effect.zipRight(permits.surplus(count), bucket === undefined ? Effect.void : bucket.refund(count))
+      const atMillis = monotonicMillis()
+      const claimed = yield* Effect.tapError(claim.take(queue, slots, runtimeId), () => unused(slots))
+      yield* unused(slots - claimed.attempts.length)
+      const { attempts, gated } = claimed
+      yield* Effect.forEach(attempts, (attempt) => start(attempt, permits, { atMillis, gated }), { discard: true })
+      if (claimed.attempts.length === slots) return { _tag: "more" }
+      if (claimed.retryAfter !== undefined) return { _tag: "limited", for: claimed.retryAfter }
+      return { _tag: claimed.busy ? "busy" : "empty" }
+    })
+  )
+
+/** @internal Claims from a queue for as long as the worker does. */
+export const keepClaiming = (on: Claiming): Effect.Effect<never> => {
+  const next = (failures: number, busy: number): Effect.Effect<never> =>
+    Effect.matchEffect(claimOnce(on), {
+      onFailure: (error) =>
+        (failures === 0 ? Effect.logWarning : Effect.logDebug)(
+          `Claiming from ${on.queue} failed and is tried again`,
+          error
+        ).pipe(Effect.zipRight(backoff(failures)), Effect.zipRight(Effect.suspend(() => next(failures + 1, 0)))),
+      onSuccess: (found) => {
+        switch (found._tag) {
+          case "more":
+            return next(0, 0)
+          case "empty":
+            return Effect.zipRight(
+              on.wakeup.wait(on.queue),
+              Effect.suspend(() => next(0, 0))
+            )
+          case "limited": // by a rate: jobs may be waiting, and no hint says when they may be claimed
+            return Effect.zipRight(
+              Effect.sleep(Duration.min(found.for, maxLimited)),
+              Effect.suspend(() => next(0, 0))
+            )
+          case "busy": // not empty: whoever holds the lane may leave work behind, and no hint tells
+            return Effect.zipRight(
+              Effect.sleep(Math.min(100, 2 ** busy) * (1 + Math.random())),
+              Effect.suspend(() => next(0, busy + 1))
+            )
+        }
+      }
+    })
+  return next(0, 0)
+}

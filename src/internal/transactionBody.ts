@@ -1,0 +1,52 @@
+import type { Connection } from "@effect/sql/SqlConnection"
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import * as Fiber from "effect/Fiber"
+import * as FiberId from "effect/FiberId"
+import * as Option from "effect/Option"
+import { TransactionTooLong } from "../JobError.js"
+import { discard, observe } from "./applicationConnection.js"
+
+/** How long an interrupted body may take to end by itself, before its connection is ended under it. */
+const bodyGraceMillis = 250
+
+/** How long a body may take to end after that. What it still does, it does outside the transaction: its connection is closed. */
+const abandonMillis = 1_000
+
+/**
+ * The body's exit. It runs in a fiber of its own, which is interrupted when the time is over or the caller is; a statement in
+ * it that cannot be interrupted, and whose answer never comes, ends with the connection. A body that does not end even then is not
+ * waited for: its attempt would be held, and beaten for, by code that can no longer commit anything.
+ *
+ * @internal
+ */
+export const runBody = <A, E>(
+  body: Effect.Effect<A, E>,
+  connection: Connection,
+  restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
+  maximumMillis: number
+): Effect.Effect<{ readonly exit: Exit.Exit<A, E | TransactionTooLong>; readonly clean: boolean }> =>
+  Effect.gen(function* () {
+    const fiber = yield* Effect.fork(restore(body))
+    const waited = yield* Effect.exit(restore(observe(fiber, maximumMillis)))
+    if (Exit.isSuccess(waited) && Option.isSome(waited.value)) {
+      yield* Fiber.inheritAll(fiber)
+      return { exit: waited.value.value, clean: true }
+    }
+    fiber.unsafeInterruptAsFork(FiberId.none)
+    const ended = yield* observe(fiber, bodyGraceMillis)
+    if (Option.isNone(ended)) {
+      yield* discard(connection)
+      if (Option.isNone(yield* observe(fiber, abandonMillis))) {
+        yield* Effect.logWarning(
+          "The body of a transaction ignores its interruption: it is left behind, without a connection"
+        )
+      }
+    }
+    return {
+      exit: Exit.isFailure(waited)
+        ? Exit.failCause(waited.cause)
+        : Exit.fail(new TransactionTooLong({ millis: maximumMillis })),
+      clean: Option.isSome(ended)
+    }
+  })

@@ -1,0 +1,118 @@
+/** Mutants of a worker's end: its stop, its signals, its deadline, and what it leaves behind. */
+import type { Mutant } from "../mutants.js"
+
+const stop = "test/runtime/Shutdown.test.ts"
+const child = "test/runtime/Shutdown.process.test.ts"
+const interruption = "test/runtime/Interruption.test.ts"
+const crash = "test/life/Stop.life.ts"
+
+const takenByClaim = "gives back an ordinary attempt that a claim under way has taken, and does not begin it"
+const leftBehind = "names what it leaves behind, stores its progress, and what it says later is stale"
+const atDeadline = "ends at its deadline, whatever hangs: a finalizer, a database that is away, a blocked event loop"
+
+export const lifeMutants: ReadonlyArray<Mutant> = [
+  {
+    name: "ignore the second signal",
+    file: "layers/internal/stopSignals.ts",
+    from: "    process.exit(exitCodes[signal])\n",
+    to: "",
+    suite: child,
+    test: "ends at once at the second signal, and not at npm's repetition of the first"
+  },
+  {
+    name: "take npm's repetition of a signal for a second one",
+    file: "layers/internal/stopSignals.ts",
+    from: "if (signal === first.signal && now - first.at < repetition) return",
+    to: "",
+    suite: child,
+    test: "ends at once at the second signal, and not at npm's repetition of the first"
+  },
+  {
+    name: "lose a stop during the start",
+    file: "layers/Worker.ts",
+    from: "      const exit = yield* Effect.exit(restore(",
+    to: "      yield* Fiber.await(starting)\n      const exit = yield* Effect.exit(restore(",
+    suite: child,
+    test: "that is told to stop while it starts does, whatever the start waits for"
+  },
+  {
+    name: "begin what was claimed while the worker stopped",
+    file: "src/Worker.ts",
+    from: '      if (supervisor.stopping()) entry.interruption = "shutdown"\n',
+    to: "",
+    suite: stop,
+    test: takenByClaim
+  },
+  {
+    name: "orphan a claim at the stop",
+    file: "src/internal/workerSupervisor.ts",
+    from: "    return Fiber.interruptAll(claimers)\n",
+    to: "    return Effect.asVoid(Effect.forkDaemon(Fiber.interruptAll(claimers)))\n",
+    suite: stop,
+    test: takenByClaim
+  },
+  {
+    name: "interrupt before the grace",
+    file: "src/internal/workerStop.ts",
+    from: "    if (Option.isSome(yield* waitAtMost(idle, grace))) return\n",
+    to: "    void grace\n",
+    suite: interruption,
+    test: "lets handlers finish within the grace"
+  },
+  {
+    name: "give back an attempt whose handler ignores its interruption",
+    file: "src/internal/handlerRun.ts",
+    from: "    Effect.interruptible,\n    Effect.exit\n",
+    to: "    Effect.disconnect,\n    Effect.interruptible,\n    Effect.exit\n",
+    suite: stop,
+    test: leftBehind
+  },
+  {
+    name: "leave behind without the last word of progress",
+    file: "src/internal/workerStop.ts",
+    from: "    yield* waitAtMost(Effect.ignore(heartbeat.beat(spoke)), lastWordLimit)\n",
+    to: "    void spoke\n",
+    suite: stop,
+    test: leftBehind
+  },
+  {
+    name: "accept what a handler that was left behind commits late",
+    file: "schema/functions/040_complete_job.sql",
+    from: "  if v_rows = 0 then",
+    to: "  if false then",
+    suite: stop,
+    test: leftBehind
+  },
+  {
+    name: "let a stop outlast its deadline",
+    file: "layers/internal/shutdownDeadline.ts",
+    from: "        process.exit(exitCode)\n",
+    to: "        void exitCode\n",
+    suite: child,
+    test: atDeadline
+  },
+  {
+    name: "watch over the deadline by a timer alone",
+    file: "layers/internal/shutdownDeadline.ts",
+    from: "watchdog: startWatchdog(millis + slackMillis)",
+    to: "watchdog: startWatchdog(millis + slackMillis * 1_000)",
+    suite: child,
+    test: atDeadline
+  },
+  {
+    name: "wait for a transaction's body that ignores its interruption",
+    file: "src/internal/transactionBody.ts",
+    from: "if (Option.isNone(yield* observe(fiber, abandonMillis))) {",
+    to: "if (Exit.isFailure(yield* Fiber.await(fiber))) {",
+    suite: "test/runtime/LongTransaction.test.ts",
+    test: "and ignores its interruption is refused by its maximum duration, rolled back, and runs again"
+  },
+  {
+    name: "exit with 0 after a defect of the worker",
+    file: "layers/Worker.ts",
+    from: "      return yield* exit\n",
+    to: "      return yield* Effect.interrupt\n",
+    suite: crash,
+    test: "with a defect of its own exits with 1, after the rest was stopped in order"
+  }
+]

@@ -1,0 +1,127 @@
+/** Mutants of the pools, of what is asked of a pooler, and of the wake-up. */
+import type { Mutant } from "../mutants.js"
+
+const separation = "test/runtime/PoolSeparation.test.ts"
+const exhaustion = "test/runtime/PoolExhaustion.test.ts"
+const sharedPool = "test/runtime/SharedPool.test.ts"
+const start = "test/runtime/PoolStart.test.ts"
+
+const separate = "each side's statements stay on its own connections, in the server's own log"
+
+export const poolMutants: ReadonlyArray<Mutant> = [
+  {
+    name: "use a named prepared statement",
+    file: "src/internal/runtimeCall.ts",
+    from: "{ text: statement.text, values",
+    to: "{ name: statement.name, text: statement.text, values",
+    suite: separation,
+    test: separate
+  },
+  {
+    name: "take a session's advisory lock for leadership",
+    file: "schema/functions/070_lead.sql",
+    from: "pg_try_advisory_xact_lock(",
+    to: "pg_try_advisory_lock(",
+    suite: separation,
+    test: separate
+  },
+  {
+    name: "ask the application's connection for evidence",
+    file: "src/Worker.ts",
+    from: `return reconciliation.settle(entry, handler, exit)`,
+    to: `return Effect.zipRight(Effect.ignore(applicationPool.client.unsafe('select from "awa".meta')), reconciliation.settle(entry, handler, exit))`,
+    suite: separation,
+    test: separate
+  },
+  {
+    name: "run beats on the application pool",
+    file: "src/Worker.ts",
+    from: "    keepBeating(heartbeat, inFlight,",
+    to: "    keepBeating({ ...heartbeat, beat: (entries) => Effect.zipRight(Effect.ignore(Effect.scoped(applicationPool.client.reserve)), heartbeat.beat(entries)) }, inFlight,",
+    suite: exhaustion,
+    test: "beats, reconciliation and maintenance go on, and nobody who waits is rescued",
+    core: true
+  },
+  {
+    name: "let admission go above the reserve",
+    file: "src/ApplicationPool.ts",
+    from: "Effect.makeSemaphore(callerOwned ?? unbounded)",
+    to: "Effect.makeSemaphore(Number.MAX_SAFE_INTEGER - (callerOwned ?? unbounded))",
+    suite: sharedPool,
+    test: "admits caller-owned transactions below the reserve, while the others wait and the runtime goes on",
+    core: true
+  },
+  {
+    name: "start with a caller-owned concurrency that leaves no reserve",
+    file: "src/internal/workerOptions.ts",
+    from: "return atOnce <= application",
+    to: "return atOnce <= 10_000",
+    suite: sharedPool,
+    test: "refuses a caller-owned concurrency that does not leave the reserve, unless its transactions are bounded"
+  },
+  {
+    name: "bound caller-owned transactions by all connections",
+    file: "src/SharedPool.ts",
+    from: "callerOwned <= application)",
+    to: "callerOwned <= connections)",
+    suite: sharedPool,
+    test: "is refused, by name and before anything is opened, when it does not leave the runtime its reserve"
+  },
+  {
+    name: "skip the comparison with max_connections",
+    file: "src/ApplicationPool.ts",
+    from: "  yield* checkBudget(",
+    to: "  void checkBudget(",
+    suite: start,
+    test: "is compared with the server's limits: a warning, or a refusal where it was asked to be strict"
+  },
+  {
+    name: "let the driver throw at a url",
+    file: "src/internal/connectionUrl.ts",
+    from: "    return `not a connection",
+    to: "    if (form !== '') return undefined\n    return `not a connection",
+    suite: start,
+    test: "answers an option that breaks its rule by name, and never repeats a url"
+  },
+  {
+    name: "let the server cut a schema's name off",
+    file: "src/internal/names.ts",
+    from: `  if (Buffer.byteLength(name, "utf8") > 63) return`,
+    to: `  if (Buffer.byteLength(name, "utf8") > 630) return`,
+    suite: start,
+    test: "answers an option that breaks its rule by name, and never repeats a url"
+  },
+  {
+    name: "fail on another product's meta as the database does",
+    file: "src/internal/startCheck.ts",
+    from: "(isForeign(error) ? foreign(quotedSchema) : error)",
+    to: "error",
+    suite: start,
+    test: "takes another product's meta for what it is, whatever its form"
+  },
+  {
+    name: "believe LISTEN without probing",
+    file: "src/Wakeup.ts",
+    from: "if (!(yield* listener.probe)) {",
+    to: "if (options.queues.length === -1) {",
+    suite: "test/Wakeup.test.ts",
+    test: "does not believe LISTEN before a notification was heard, says so once, and comes back"
+  },
+  {
+    name: "say at every try that polling took over",
+    file: "src/Wakeup.ts",
+    from: "      told = true\n",
+    to: "",
+    suite: "test/Wakeup.test.ts",
+    test: "does not believe LISTEN before a notification was heard, says so once, and comes back"
+  },
+  {
+    name: "probe LISTEN from the connection that listens",
+    file: "src/internal/listener.ts",
+    from: "yield* options.notify(awaited.payload)",
+    to: 'const own = awaited.payload\n      yield* Effect.promise(() => client.query("select pg_notify($1, $2)", [options.channel, own]))',
+    suite: "test/poolers/Worker.poolers.ts",
+    test: "is not believed in transaction mode: polling takes over, visibly, until it is heard again",
+    config: "vitest.poolers.config.ts"
+  }
+]
