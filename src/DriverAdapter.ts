@@ -119,7 +119,11 @@ export interface Closable<Tx> {
   readonly end?: () => void
 }
 
-/** Where ROLLBACK fails too, since the connection has ended, some drivers tell only that: the body's failure is what counts. */
+/**
+ * Where ROLLBACK fails too, since the connection has ended, some drivers tell only that: the body's failure is what counts. The
+ * end of a connection may be told before the statement that it fails, and so before the body that fails by it: it has a turn of
+ * the event loop.
+ */
 const tellingWhy =
   <Tx>(transaction: Driver.FinalizeOptions<Tx>["transaction"]): Driver.FinalizeOptions<Tx>["transaction"] =>
   async (body, abandoned) => {
@@ -133,7 +137,8 @@ const tellingWhy =
         throw error
       }
     }
-    return transaction(remembered, abandoned).catch((error: unknown) => {
+    return transaction(remembered, abandoned).catch(async (error: unknown) => {
+      if (failure === undefined) await new Promise(setImmediate)
       throw failure === undefined ? error : failure.error
     })
   }

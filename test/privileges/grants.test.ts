@@ -65,12 +65,14 @@ const expected = Object.fromEntries(
   [...capabilities, "nobody"].map((holder) => [holder, { ...mayOf(holder), usage: holder !== "nobody", create: false }])
 )
 
+/** The items of an ACL have no order: which comes first is said by the dictionary order of names that differ from run to run. */
 const catalog = (admin: Session) =>
   admin.rows(
-    `select p.proname::text as name, p.proowner::regrole::text as owner, p.proacl::text as acl from pg_proc p
+    `select p.proname::text as name, p.proowner::regrole::text as owner,
+       array(select item::text from unnest(p.proacl) item order by 1) as acl from pg_proc p
      join pg_namespace n on n.oid = p.pronamespace where n.nspname = $1
      union all
-     select c.relname::text, c.relowner::regrole::text, c.relacl::text from pg_class c
+     select c.relname::text, c.relowner::regrole::text, array(select item::text from unnest(c.relacl) item order by 1) from pg_class c
      join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relkind in ('r', 'v', 'S') order by 1, 2, 3`,
     [schema]
   )
