@@ -20,7 +20,7 @@ import { makeFinalizations } from "./internal/commitGuard.js"
 import { checkBudget } from "./internal/connectionBudget.js"
 import { type PoolMismatch, samePrimary, serverVersion } from "./internal/samePrimary.js"
 import { runBody } from "./internal/transactionBody.js"
-import { beginText, commit, rollback } from "./internal/transactionEnd.js"
+import { beginText, type Closing, commit, noClosing, rollback } from "./internal/transactionEnd.js"
 import { CompletionMissing, type TransactionError, TransactionUnavailable } from "./JobError.js"
 import { type ConnectionBudgetExceeded, type DatabaseError, PoolMisconfigured } from "./PoolError.js"
 import { RuntimePool } from "./RuntimePool.js"
@@ -61,6 +61,11 @@ export class ApplicationPool extends Context.Tag("effect-awa/ApplicationPool")<
     readonly transaction: <A, E, R>(
       body: Effect.Effect<A, E, R>
     ) => Effect.Effect<A, E | TransactionError, Exclude<R, InTransaction>>
+    /** BEGIN · body · a last statement with COMMIT, in one round trip; its answer is the result. */
+    readonly transactionClosing: <A, E, R, B, EClosing>(
+      body: Effect.Effect<A, E, R>,
+      closing: (value: A) => Closing<B, EClosing>
+    ) => Effect.Effect<B, E | EClosing | TransactionError, Exclude<R, InTransaction>>
   }
 >() {}
 
@@ -111,25 +116,29 @@ const makeTransaction =
     version: number,
     maximumMillis: number,
     admission: Effect.Semaphore
-  ): ApplicationPool["Type"]["transaction"] =>
-  <A, E, R>(body: Effect.Effect<A, E, R>) =>
+  ): ApplicationPool["Type"]["transactionClosing"] =>
+  (body, closing) =>
     Effect.uninterruptibleMask((restore) =>
       Effect.gen(function* () {
         if (Option.isSome(yield* Effect.serviceOption(SqlClient.TransactionConnection))) {
           return yield* new TransactionUnavailable({ reason: "a transaction is open already on this fiber" })
         }
         yield* restore(admission.take(1))
-        return yield* Effect.ensuring(admitted(body, client, restore, version, maximumMillis), admission.release(1))
+        return yield* Effect.ensuring(
+          admitted(body, closing, client, restore, version, maximumMillis),
+          admission.release(1)
+        )
       })
     )
 
-const admitted = <A, E, R>(
+const admitted = <A, E, R, B, EClosing>(
   body: Effect.Effect<A, E, R>,
+  closing: (value: A) => Closing<B, EClosing>,
   client: SqlClient.SqlClient,
   restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
   version: number,
   maximumMillis: number
-): Effect.Effect<A, E | TransactionError, Exclude<R, InTransaction>> =>
+): Effect.Effect<B, E | EClosing | TransactionError, Exclude<R, InTransaction>> =>
   Effect.gen(function* () {
     const acquired = yield* Effect.catchTag(
       acquire(client.reserve, restore, maximumMillis),
@@ -140,19 +149,23 @@ const admitted = <A, E, R>(
       return yield* new TransactionUnavailable({ reason: "the application pool gave no connection in time" })
     }
     const { connection, release } = acquired.value
-    return yield* Effect.ensuring(inTransaction(body, client, connection, restore, version, maximumMillis), release)
+    return yield* Effect.ensuring(
+      inTransaction(body, closing, client, connection, restore, version, maximumMillis),
+      release
+    )
   })
 
-const inTransaction = <A, E, R>(
+const inTransaction = <A, E, R, B, EClosing>(
   body: Effect.Effect<A, E, R>,
+  closing: (value: A) => Closing<B, EClosing>,
   client: SqlClient.SqlClient,
   connection: Connection,
   restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
   version: number,
   maximumMillis: number
-): Effect.Effect<A, E | TransactionError, Exclude<R, InTransaction>> =>
+): Effect.Effect<B, E | EClosing | TransactionError, Exclude<R, InTransaction>> =>
   Effect.gen(function* () {
-    const began = yield* within(connection.executeRaw(beginText(version, maximumMillis), []), maximumMillis)
+    const began = yield* within(connection, connection.executeRaw(beginText(version, maximumMillis), []), maximumMillis)
     if (Option.isNone(began) || Exit.isFailure(began.value)) {
       yield* discard(connection)
       return yield* new TransactionUnavailable({
@@ -174,7 +187,7 @@ const inTransaction = <A, E, R>(
     if (Exit.isFailure(exit)) {
       if (clean) yield* rollback(connection)
       if (own.tainted()) yield* discard(connection)
-      return yield* exit
+      return yield* Effect.failCause(exit.cause)
     }
     if (finalizations.failed()) {
       yield* rollback(connection)
@@ -183,9 +196,9 @@ const inTransaction = <A, E, R>(
         reason: "a completion in it failed and the failure was swallowed"
       })
     }
-    yield* commit(connection, finalizations, maximumMillis)
+    const answer = yield* Effect.exit(commit(connection, finalizations, closing(exit.value), maximumMillis))
     if (own.tainted()) yield* discard(connection)
-    return exit.value
+    return yield* answer
   })
 
 type MakeError = SqlError | DatabaseError | PoolMismatch | PoolMisconfigured | ConnectionBudgetExceeded
@@ -228,7 +241,8 @@ export const make = Effect.fnUntraced(function* (
   yield* checkBudget(runtime, connections, budget?.processes ?? 1, budget?.strict ?? false)
   const unbounded = connections.mode === "shared" ? connections.application : Number.MAX_SAFE_INTEGER
   const admission = yield* Effect.makeSemaphore(callerOwned ?? unbounded)
-  return { client, connections, transaction: makeTransaction(client, version, maximumMillis, admission) }
+  const transactionClosing = makeTransaction(client, version, maximumMillis, admission)
+  return { client, connections, transaction: (body) => transactionClosing(body, noClosing), transactionClosing }
 })
 
 /**

@@ -7,11 +7,21 @@ import { SqlError } from "@effect/sql/SqlError"
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
+import * as Predicate from "effect/Predicate"
 import { ApplicationTransaction } from "./ApplicationTransaction.js"
 import type { FinalizationReceipt } from "./FinalizationReceipt.js"
 import type { FinalizationToken } from "./FinalizationToken.js"
 import { finalizationMark } from "./internal/commitGuard.js"
-import { completeError, completionText, knownFields, readReceipt, tokenValues } from "./internal/completionCall.js"
+import {
+  completeError,
+  completeRefusal,
+  completionClosing,
+  completionText,
+  knownFields,
+  readReceipt,
+  tokenValues
+} from "./internal/completionCall.js"
+import type { Closing } from "./internal/transactionEnd.js"
 import { type CompleteError, TokenRejected } from "./JobError.js"
 import { RuntimePool } from "./RuntimePool.js"
 
@@ -31,6 +41,11 @@ export class CompleteInTx extends Context.Tag("effect-awa/CompleteInTx")<
       token: FinalizationToken,
       progress: string | undefined
     ) => Effect.Effect<FinalizationReceipt<Kind>, CompleteError | SqlError, ApplicationTransaction>
+    /** The same, without progress, as the statement that a transaction ends with; undefined for a token that no claim made. */
+    readonly closing: <Kind extends string>(
+      kind: Kind,
+      token: FinalizationToken
+    ) => Closing<FinalizationReceipt<Kind>, CompleteError> | undefined
   }
 >() {}
 
@@ -40,7 +55,21 @@ export class CompleteInTx extends Context.Tag("effect-awa/CompleteInTx")<
  */
 export const make = (schema: string): CompleteInTx["Type"] => {
   const text = completionText(schema)
+  const closingText = completionClosing(schema)
   return {
+    closing: <Kind extends string>(kind: Kind, token: FinalizationToken) => {
+      const fields = knownFields(token)
+      if (fields instanceof TokenRejected) return undefined
+      return {
+        text: closingText(fields),
+        read: (row) => {
+          if (!Predicate.hasProperty(row, "xid") || !Predicate.hasProperty(row, "at")) return undefined
+          const value = readReceipt(kind, token, row.xid, row.at)
+          return value === undefined ? undefined : { value }
+        },
+        refusal: (error) => completeRefusal(token, error)
+      }
+    },
     complete: <Kind extends string>(kind: Kind, token: FinalizationToken, progress: string | undefined) =>
       Effect.flatMap(ApplicationTransaction, ({ connection, finalizations }) => {
         const fields = knownFields(token)

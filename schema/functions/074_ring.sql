@@ -193,8 +193,9 @@ begin
     )
     select from (select w.queue, w.priority from lane w where w.priority > 0 offset 0) l  -- the others are copies, claimed as they came
     left join lateral (
-      select b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs from {{schema}}.claim_batches_{{segment}} b
-      where b.queue = l.queue and b.priority = l.priority order by b.batch_id desc limit 1) b on true
+      select b.queue, b.priority, b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs from {{schema}}.claim_batches_{{segment}} b
+      where (b.queue, b.priority) >= (l.queue, l.priority) order by b.queue, b.priority, b.batch_id desc limit 1) b
+      on b.queue = l.queue and b.priority = l.priority
     where exists (select from {{schema}}.ready_entries_{{segment}} r
                   where r.queue = l.queue and r.priority = l.priority
                     and (r.xid, r.seq) > (coalesce(b.cursor_xid, '0'::xid8), coalesce(b.cursor_seq, 0))

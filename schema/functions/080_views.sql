@@ -123,10 +123,16 @@ declare
   v_mid   bigint;
   v_batch record;
 begin
-  select b.batch_id into v_high from {{schema}}.claim_batches_{{segment}} b
-  where b.queue = p_queue and b.priority = p_priority order by b.batch_id desc limit 1;
-  select b.batch_id - 1 into v_low from {{schema}}.claim_batches_{{segment}} b
-  where b.queue = p_queue and b.priority = p_priority order by b.batch_id limit 1;
+  select b.batch_id into v_high
+  from (
+    select b.queue, b.priority, b.batch_id from {{schema}}.claim_batches_{{segment}} b
+    where (b.queue, b.priority) >= (p_queue, p_priority) order by b.queue, b.priority, b.batch_id desc limit 1) b
+  where b.queue = p_queue and b.priority = p_priority;
+  select b.batch_id - 1 into v_low
+  from (
+    select b.queue, b.priority, b.batch_id from {{schema}}.claim_batches_{{segment}} b
+    where (b.queue, b.priority) <= (p_queue, p_priority) order by b.queue desc, b.priority desc, b.batch_id limit 1) b
+  where b.queue = p_queue and b.priority = p_priority;
   v_mid := v_high;
   loop
     select b.batch_id,
@@ -384,8 +390,9 @@ begin
     select l.queue, f.n + p.n
     from lane l
     left join lateral (
-      select b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs from {{schema}}.claim_batches_{{segment}} b
-      where b.queue = l.queue and b.priority = l.priority order by b.batch_id desc limit 1) b on true
+      select b.queue, b.priority, b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs from {{schema}}.claim_batches_{{segment}} b
+      where (b.queue, b.priority) >= (l.queue, l.priority) order by b.queue, b.priority, b.batch_id desc limit 1) b
+      on b.queue = l.queue and b.priority = l.priority
     cross join lateral (
       select count(*) as n from (
         select from {{schema}}.ready_entries_{{segment}} r

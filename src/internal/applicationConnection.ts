@@ -101,35 +101,54 @@ export const observe = <A, E>(
     })
   })
 
+const endClient = (connection: Connection): void => {
+  if (!Predicate.hasProperty(connection, "pg")) return
+  const client = connection.pg
+  if (!Predicate.hasProperty(client, "end") || typeof client.end !== "function") return
+  const goodbye: unknown = Reflect.apply(client.end, client, [])
+  if (Predicate.isPromise(goodbye)) goodbye.catch(() => undefined)
+}
+
 /**
  * Ends the connection itself, so that the pool does not hand it out again. `@effect/sql-pg` keeps the driver's client on its
- * connection; ending it is how the pool is told.
+ * connection; ending it is how the pool is told. A statement that waits for its answer on it fails.
  *
  * @internal
  */
-export const discard = (connection: Connection): Effect.Effect<void> =>
-  Effect.sync(() => {
-    if (!Predicate.hasProperty(connection, "pg")) return
-    const client = connection.pg
-    if (!Predicate.hasProperty(client, "end") || typeof client.end !== "function") return
-    const goodbye: unknown = Reflect.apply(client.end, client, [])
-    if (Predicate.isPromise(goodbye)) goodbye.catch(() => undefined)
-  })
+export const discard = (connection: Connection): Effect.Effect<void> => Effect.sync(() => endClient(connection))
 
 /**
- * The exit of an effect, or none when it has not ended in time. The effect is not interrupted: interrupting a statement of
- * this driver cancels whatever its backend is doing by then.
+ * The exit of a statement, or none when it has not ended in time: then its connection has been ended under it. It must not be
+ * interrupted: interrupting a statement of this driver cancels whatever its backend is doing by then. No fiber of its own: this is
+ * done for every transaction.
  *
  * @internal
  */
 export const within = <A, E>(
-  effect: Effect.Effect<A, E>,
+  connection: Connection,
+  statement: Effect.Effect<A, E>,
   millis: number
 ): Effect.Effect<Option.Option<Exit.Exit<A, E>>> =>
-  Effect.flatMap(Effect.forkDaemon(effect), (fiber) => observe(fiber, millis))
+  Effect.suspend(() => {
+    let late = false
+    const timer = setTimeout(() => {
+      late = true
+      endClient(connection)
+    }, millis)
+    return Effect.map(Effect.exit(statement), (exit) => {
+      clearTimeout(timer)
+      return late ? Option.none() : Option.some(exit)
+    })
+  })
 
 /** @internal The command tag of the last statement that the server answered. */
 export const lastCommand = (result: unknown): string => {
   const results: unknown = Array.isArray(result) ? result.at(-1) : result
   return Predicate.hasProperty(results, "command") && typeof results.command === "string" ? results.command : ""
+}
+
+/** @internal The first row of the first statement that the server answered. */
+export const firstRow = (result: unknown): unknown => {
+  const first: unknown = Array.isArray(result) ? result.at(0) : result
+  return Predicate.hasProperty(first, "rows") && Array.isArray(first.rows) ? first.rows.at(0) : undefined
 }

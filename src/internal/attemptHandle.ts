@@ -9,10 +9,11 @@ import type { Progress } from "../Attempt.js"
 import type { CompleteInTx } from "../CompleteInTx.js"
 import type { AttemptHandle } from "../Handlers.js"
 import type { Entry } from "../InFlight.js"
-import { CallbackFailed, PayloadRejected, RolledBack } from "../JobError.js"
+import { CallbackFailed, CallerOwnedDisabled, PayloadRejected, RolledBack } from "../JobError.js"
 import * as JobOutcome from "../JobOutcome.js"
 import type { CallbackWaits } from "./callbackWaits.js"
 import { storageFault } from "./storable.js"
+import { noClosing } from "./transactionEnd.js"
 
 /** What the worker needs to let a handler finalize. */
 export interface Finalizing {
@@ -47,14 +48,14 @@ const progressOf = (entry: Entry): Progress => ({
 /** @internal */
 export const attemptHandle = (entry: Entry, finalizing: Finalizing): AttemptHandle => {
   const { attempt } = entry
-  const completeInTx: AttemptHandle["completeInTx"] = (kind) =>
-    Effect.suspend(() => finalizing.completeInTx.complete(kind, attempt.token, entry.progress?.json)).pipe(
-      Effect.tapErrorTag("CallerOwnedDisabled", () =>
-        Effect.sync(() => {
-          entry.gated = true // the handler may call it something else
-        })
-      )
+  const noteGated = <A, E, R>(finalization: Effect.Effect<A, E, R>) =>
+    Effect.tapError(finalization, (error) =>
+      Effect.sync(() => {
+        if (error instanceof CallerOwnedDisabled) entry.gated = true // the handler may call it something else
+      })
     )
+  const completeInTx: AttemptHandle["completeInTx"] = (kind) =>
+    Effect.suspend(() => finalizing.completeInTx.complete(kind, attempt.token, entry.progress?.json)).pipe(noteGated)
   return {
     args: attempt.args,
     queue: attempt.queue,
@@ -89,12 +90,17 @@ export const attemptHandle = (entry: Entry, finalizing: Finalizing): AttemptHand
     token: attempt.token,
     transaction: finalizing.pool.transaction,
     completeInTx,
-    finalize: (kind, body) =>
-      finalizing.pool.transaction(
-        Effect.zipRight(
-          body,
-          Effect.catchTag(completeInTx(kind), "SqlError", (cause) => new RolledBack({ cause }))
-        )
-      )
+    finalize: (kind, body) => {
+      const end = Effect.suspend(() => {
+        const closing = entry.progress === undefined ? finalizing.completeInTx.closing(kind, attempt.token) : undefined
+        return closing === undefined
+          ? completeInTx(kind).pipe(
+              Effect.catchTag("SqlError", (cause) => new RolledBack({ cause })),
+              Effect.map((receipt) => noClosing(receipt))
+            )
+          : Effect.succeed(closing)
+      })
+      return finalizing.pool.transactionClosing(Effect.zipRight(body, end), (closing) => closing).pipe(noteGated)
+    }
   }
 }

@@ -9,10 +9,24 @@ const tokenArguments =
   "job_id => $1::bigint, run_lease => $2::bigint, claim_slot => $3::integer, receipt_id => $4::bigint, " +
   "batch_id => $5::bigint, batch_index => $6::integer"
 
+const answered =
+  "select finalized_xid::text as xid, (extract(epoch from finalized_at) * 1000000)::bigint::text as at from "
+
 /** @internal Answers one row, `xid` and `at` in microseconds. One-word names, which no driver's naming convention changes. */
 export const completionText = (schema: string): string =>
-  "select finalized_xid::text as xid, (extract(epoch from finalized_at) * 1000000)::bigint::text as at " +
-  `from ${quoteIdentifier(schema)}.complete_job(${tokenArguments}, progress => $7::text::jsonb)`
+  `${answered}${quoteIdentifier(schema)}.complete_job(${tokenArguments}, progress => $7::text::jsonb)`
+
+/**
+ * The same for a text of several statements, which takes no parameters. Of numbers only: what an application says of its progress
+ * belongs in no statement's text, which a server logs when it fails.
+ *
+ * @internal
+ */
+export const completionClosing =
+  (schema: string) =>
+  ({ batch_id, batch_index, claim_slot, job_id, receipt_id, run_lease }: TokenFields): string =>
+    `${answered}${quoteIdentifier(schema)}.complete_job(` +
+    `${job_id}, ${run_lease}, ${claim_slot}, ${receipt_id}, ${batch_id}, ${batch_index}); `
 
 /**
  * Answers one row, `xid`. With `$7`, in milliseconds, the server ends the transaction in which a statement, a pause, or from 17 on
@@ -59,10 +73,13 @@ export const readReceipt = <Kind extends string>(
     : undefined
 
 /** @internal What the database's refusal to complete means; anything else as it came. */
-export const completeError = <E>(token: Token, error: E): CompleteError | E =>
+export const completeError = <E>(token: Token, error: E): CompleteError | E => completeRefusal(token, error) ?? error
+
+/** @internal What the database's refusal to complete means; undefined when the error is none. */
+export const completeRefusal = (token: Token, error: unknown): CompleteError | undefined =>
   Option.match(sqlStateOf(error), {
-    onNone: () => error,
-    onSome: (state): CompleteError | E => {
+    onNone: () => undefined,
+    onSome: (state): CompleteError | undefined => {
       switch (state) {
         case "WA001":
           return new StaleAttempt({
@@ -79,7 +96,7 @@ export const completeError = <E>(token: Token, error: E): CompleteError | E =>
         case "WA006":
           return new CallerOwnedDisabled({ sqlState: state })
         default:
-          return error
+          return undefined
       }
     }
   })

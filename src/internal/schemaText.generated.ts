@@ -1418,6 +1418,8 @@ end $$;
 -- own, after that lock. With p_until it stops, after p_quantum entries, at the first one that became runnable later: another
 -- lane is next. Nothing is taken of a transaction at or above p_below: it began after the caller looked at older segments, where
 -- something that committed before it may have come since.
+-- A lane's last batch is the first row at or after (queue, priority) in the order of the lane's index: with equality instead, the
+-- order would be that of the batch's id, and a plan made when most batches are of one lane walks all of them for an empty lane.
 {{#segments}}
 create or replace function {{schema}}.read_lane_{{segment}}(
   p_queue text, p_priority smallint, p_limit integer, p_until timestamptz, p_quantum integer, p_below xid8,
@@ -1441,9 +1443,10 @@ begin
   o_pending_xids := '{}';  o_pending_seqs := '{}';
   o_xids := '{}';  o_seqs := '{}';  o_job_ids := '{}';  o_run_leases := '{}';  o_keys := '{}';
   select b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs into v_last
-  from {{schema}}.claim_batches_{{segment}} b
-  where b.queue = p_queue and b.priority = p_priority
-  order by b.batch_id desc limit 1;
+  from (
+    select b.queue, b.priority, b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs from {{schema}}.claim_batches_{{segment}} b
+    where (b.queue, b.priority) >= (p_queue, p_priority) order by b.queue, b.priority, b.batch_id desc limit 1) b
+  where b.queue = p_queue and b.priority = p_priority;
   if found then
     o_cursor_xid := v_last.cursor_xid;
     o_cursor_seq := v_last.cursor_seq;
@@ -1681,9 +1684,10 @@ begin
     select p.p, h.at
     from unnest(p_lanes) as p(p)
     left join lateral (
-      select b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs
+      select b.queue, b.priority, b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs
       from {{schema}}.claim_batches_{{segment}} b
-      where b.queue = p_queue and b.priority = p.p::smallint order by b.batch_id desc limit 1) c on true
+      where (b.queue, b.priority) >= (p_queue, p.p::smallint) order by b.queue, b.priority, b.batch_id desc limit 1) c
+      on c.queue = p_queue and c.priority = p.p
     cross join lateral (
       select s.at from (
         select r.at from unnest(c.pending_xids, c.pending_seqs) as n(x, s)
@@ -1713,16 +1717,21 @@ language sql volatile as $$
   select coalesce((
     select (p_xid, p_seq) <= (b.cursor_xid, b.cursor_seq)
        and not exists (select from unnest(b.pending_xids, b.pending_seqs) as n(x, s) where n.x = p_xid and p_seq > n.s)
-    from {{schema}}.claim_batches_{{segment}} b
-    where b.queue = p_queue and b.priority = p_priority order by b.batch_id desc limit 1), false)
+    from (
+      select b.queue, b.priority, b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs from {{schema}}.claim_batches_{{segment}} b
+      where (b.queue, b.priority) >= (p_queue, p_priority) order by b.queue, b.priority, b.batch_id desc limit 1) b
+    where b.queue = p_queue and b.priority = p_priority), false)
     or p_priority < 0
 $$;
 
 -- The position that claims from a lane's head have come to, as far as this segment knows.
 create or replace function {{schema}}.spilled_to_{{segment}}(p_queue text, p_priority smallint) returns bigint
 language sql volatile as $$
-  select b.cursor_seq from {{schema}}.claim_batches_{{segment}} b
-  where b.queue = p_queue and b.priority = -p_priority order by b.batch_id desc limit 1
+  select b.cursor_seq
+  from (
+    select b.queue, b.priority, b.cursor_seq from {{schema}}.claim_batches_{{segment}} b
+    where (b.queue, b.priority) >= (p_queue, -p_priority) order by b.queue, b.priority, b.batch_id desc limit 1) b
+  where b.queue = p_queue and b.priority = -p_priority
 $$;
 
 -- How many claims of a queue are younger than p_since: newest first, and no further than that.
@@ -1734,10 +1743,10 @@ begin
   n := 0;
   for v_priority in -4 .. 4 loop
     for v_batch in
-      select b.n, b.claimed_at from {{schema}}.claim_batches_{{segment}} b
-      where b.queue = p_queue and b.priority = v_priority::smallint order by b.batch_id desc
+      select b.queue, b.priority, b.n, b.claimed_at from {{schema}}.claim_batches_{{segment}} b
+      where (b.queue, b.priority) >= (p_queue, v_priority::smallint) order by b.queue, b.priority, b.batch_id desc
     loop
-      exit when v_batch.claimed_at <= p_since;
+      exit when v_batch.queue <> p_queue or v_batch.priority <> v_priority or v_batch.claimed_at <= p_since;
       continue when v_batch.n = 0;  -- no claim
       n := n + v_batch.n;
       oldest := least(oldest, v_batch.claimed_at);
@@ -4631,8 +4640,9 @@ begin
     )
     select from (select w.queue, w.priority from lane w where w.priority > 0 offset 0) l  -- the others are copies, claimed as they came
     left join lateral (
-      select b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs from {{schema}}.claim_batches_{{segment}} b
-      where b.queue = l.queue and b.priority = l.priority order by b.batch_id desc limit 1) b on true
+      select b.queue, b.priority, b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs from {{schema}}.claim_batches_{{segment}} b
+      where (b.queue, b.priority) >= (l.queue, l.priority) order by b.queue, b.priority, b.batch_id desc limit 1) b
+      on b.queue = l.queue and b.priority = l.priority
     where exists (select from {{schema}}.ready_entries_{{segment}} r
                   where r.queue = l.queue and r.priority = l.priority
                     and (r.xid, r.seq) > (coalesce(b.cursor_xid, '0'::xid8), coalesce(b.cursor_seq, 0))
@@ -5165,10 +5175,16 @@ declare
   v_mid   bigint;
   v_batch record;
 begin
-  select b.batch_id into v_high from {{schema}}.claim_batches_{{segment}} b
-  where b.queue = p_queue and b.priority = p_priority order by b.batch_id desc limit 1;
-  select b.batch_id - 1 into v_low from {{schema}}.claim_batches_{{segment}} b
-  where b.queue = p_queue and b.priority = p_priority order by b.batch_id limit 1;
+  select b.batch_id into v_high
+  from (
+    select b.queue, b.priority, b.batch_id from {{schema}}.claim_batches_{{segment}} b
+    where (b.queue, b.priority) >= (p_queue, p_priority) order by b.queue, b.priority, b.batch_id desc limit 1) b
+  where b.queue = p_queue and b.priority = p_priority;
+  select b.batch_id - 1 into v_low
+  from (
+    select b.queue, b.priority, b.batch_id from {{schema}}.claim_batches_{{segment}} b
+    where (b.queue, b.priority) <= (p_queue, p_priority) order by b.queue desc, b.priority desc, b.batch_id limit 1) b
+  where b.queue = p_queue and b.priority = p_priority;
   v_mid := v_high;
   loop
     select b.batch_id,
@@ -5426,8 +5442,9 @@ begin
     select l.queue, f.n + p.n
     from lane l
     left join lateral (
-      select b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs from {{schema}}.claim_batches_{{segment}} b
-      where b.queue = l.queue and b.priority = l.priority order by b.batch_id desc limit 1) b on true
+      select b.queue, b.priority, b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs from {{schema}}.claim_batches_{{segment}} b
+      where (b.queue, b.priority) >= (l.queue, l.priority) order by b.queue, b.priority, b.batch_id desc limit 1) b
+      on b.queue = l.queue and b.priority = l.priority
     cross join lateral (
       select count(*) as n from (
         select from {{schema}}.ready_entries_{{segment}} r

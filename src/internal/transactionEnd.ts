@@ -5,7 +5,7 @@ import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
 import type { Finalizations } from "../ApplicationTransaction.js"
 import { CommitUnknown, CompletionMissing, RolledBack } from "../JobError.js"
-import { discard, lastCommand, within } from "./applicationConnection.js"
+import { discard, firstRow, lastCommand, within } from "./applicationConnection.js"
 import { guardedCommit } from "./commitGuard.js"
 import { isAmbiguous, isFatal, sqlStateOf } from "./sqlState.js"
 
@@ -33,23 +33,49 @@ export const beginText = (version: number, maximumMillis: number): string => {
 
 /** @internal */
 export const rollback = (connection: Connection): Effect.Effect<void> =>
-  Effect.flatMap(within(connection.executeRaw("rollback", []), rollbackMillis), (exit) =>
+  Effect.flatMap(within(connection, connection.executeRaw("rollback", []), rollbackMillis), (exit) =>
     Option.isSome(exit) && Exit.isSuccess(exit.value) ? Effect.void : discard(connection)
   )
+
+/**
+ * A statement that a transaction ends with, in the same round trip as its COMMIT.
+ *
+ * @internal
+ */
+export interface Closing<A, E> {
+  /** With its values in it and a semicolon behind: a text of several statements takes no parameters. */
+  readonly text: string
+  /** What its row, as an object, answers; undefined when it is none that can be read. */
+  readonly read: (row: unknown) => { readonly value: A } | undefined
+  /** What an error means that is the statement's own, if it is: then COMMIT was not reached. */
+  readonly refusal: (error: unknown) => E | undefined
+}
+
+/** @internal Nothing but COMMIT. */
+export const noClosing = <A>(value: A): Closing<A, never> => ({
+  text: "",
+  read: () => ({ value }),
+  refusal: () => undefined
+})
 
 /**
  * COMMIT, told by the server's own command tag: committed, rolled back, or unknown (contract C-41, C-42).
  *
  * @internal
  */
-export const commit = (
+export const commit = <A, E>(
   connection: Connection,
   finalizations: Finalizations,
+  closing: Closing<A, E>,
   maximumMillis: number
-): Effect.Effect<void, CommitUnknown | CompletionMissing | RolledBack> =>
+): Effect.Effect<A, E | CommitUnknown | CompletionMissing | RolledBack> =>
   Effect.flatMap(
-    within(connection.executeRaw(guardedCommit(finalizations), []), maximumMillis + 2 * serverSlackMillis),
-    (answer): Effect.Effect<void, CommitUnknown | CompletionMissing | RolledBack> => {
+    within(
+      connection,
+      connection.executeRaw(closing.text + guardedCommit(finalizations), []),
+      maximumMillis + 2 * serverSlackMillis
+    ),
+    (answer): Effect.Effect<A, E | CommitUnknown | CompletionMissing | RolledBack> => {
       if (Option.isNone(answer)) {
         return Effect.zipRight(
           discard(connection),
@@ -59,11 +85,15 @@ export const commit = (
       const exit = answer.value
       if (Exit.isSuccess(exit)) {
         const tag = lastCommand(exit.value)
-        return tag === "COMMIT"
-          ? Effect.void
-          : Effect.fail(new RolledBack({ cause: new Error(`COMMIT answered ${tag}`) }))
+        if (tag !== "COMMIT") return Effect.fail(new RolledBack({ cause: new Error(`COMMIT answered ${tag}`) }))
+        const read = closing.read(firstRow(exit.value))
+        return read === undefined
+          ? Effect.fail(new CommitUnknown({ cause: new Error("the last statement gave no row that can be read") }))
+          : Effect.succeed(read.value)
       }
       const cause = Cause.squash(exit.cause)
+      const refusal = closing.refusal(cause)
+      if (refusal !== undefined) return Effect.zipRight(rollback(connection), Effect.fail(refusal))
       const state = Option.getOrUndefined(sqlStateOf(cause))
       if (state === undefined || isAmbiguous(state) || isFatal(cause)) {
         return Effect.zipRight(discard(connection), Effect.fail(new CommitUnknown({ cause })))

@@ -37,7 +37,7 @@ const ruleFault = (
   })
 })
 
-const commit = /^(do [^]*; )?commit$/i
+const commit = /^(do [^]*; |select [^]*complete_job\([^]*; )?commit$/i
 
 const statementFaults = ({ world: { application, producers, runtime } }: Stage): ReadonlyArray<Fault> => [
   ruleFault(application, {

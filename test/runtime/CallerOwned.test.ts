@@ -118,7 +118,7 @@ describe("a caller-owned attempt", () => {
       Effect.gen(function* () {
         const { application } = yield* Proxies
         const rule = yield* application.rule({
-          match: /awa\.finalized.*commit/s,
+          match: /complete_job\(.*commit$/s,
           action: FaultProxy.cutAfter(),
           expect: FaultProxy.committed
         })
@@ -136,7 +136,7 @@ describe("a caller-owned attempt", () => {
     run({ owned: finalizing }, () =>
       Effect.gen(function* () {
         const { application } = yield* Proxies
-        yield* application.rule({ match: /awa\.finalized.*commit/s, action: FaultProxy.cutBefore(), limit: 1 })
+        yield* application.rule({ match: /complete_job\(.*commit$/s, action: FaultProxy.cutBefore(), limit: 1 })
         const id = yield* enqueueAndDrain()
         const row = yield* expectState(id, "completed")
         assert.strictEqual(row.runLease, 2n)
@@ -156,7 +156,7 @@ describe("a caller-owned attempt", () => {
         const sql = yield* Direct
         // the client is cut off while the server still holds the open transaction: COMMIT has not arrived there yet
         yield* application.rule({
-          match: /awa\.finalized.*commit/s,
+          match: /complete_job\(.*commit$/s,
           action: FaultProxy.holdStatement(Deferred.await(gate)),
           limit: 1
         })

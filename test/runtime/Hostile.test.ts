@@ -34,7 +34,8 @@ describe("an application transaction", () => {
   it.live("whose complete_job is never answered ends in time, and its attempt runs again", () =>
     // C-40, F-74
     Effect.gen(function* () {
-      const owned: OwnedHandler = (job) => job.finalize(insertRow(job.payload.tag))
+      const owned: OwnedHandler = (job) =>
+        job.transaction(Effect.zipRight(insertRow(job.payload.tag), Effect.orDie(job.completeInTx)))
       yield* run({ owned, applicationTransaction: "2 seconds" }, () =>
         Effect.gen(function* () {
           const testing = yield* Testing.Testing
@@ -45,6 +46,28 @@ describe("an application transaction", () => {
           const row = yield* testing.expectState(id, "completed")
           assert.strictEqual(row.runLease, 2n)
           assert.deepStrictEqual(errorNames(row), ["TransactionTooLong"])
+          assert.strictEqual(yield* countRows("a"), 1)
+        })
+      )
+    })
+  )
+
+  it.live("whose complete_job is sent with COMMIT and never answered ends in time, and committed both", () =>
+    // C-17, C-40, C-42
+    Effect.gen(function* () {
+      const ended = yield* Deferred.make<unknown>()
+      const owned: OwnedHandler = (job) =>
+        Effect.onExit(job.finalize(insertRow(job.payload.tag)), (exit) => Deferred.succeed(ended, exit))
+      yield* run({ owned, applicationTransaction: "2 seconds" }, () =>
+        Effect.gen(function* () {
+          const testing = yield* Testing.Testing
+          const { application } = yield* Proxies
+          yield* application.rule({ match: /complete_job/, action: FaultProxy.blackHole("to-client"), limit: 1 })
+          const { id } = yield* Charge.enqueue({ tag: "a" })
+          yield* testing.drain({ scheduled: true })
+          const row = yield* testing.expectState(id, "completed")
+          assert.strictEqual(row.runLease, 1n)
+          assert.include(String(yield* Deferred.await(ended)), "CommitUnknown")
           assert.strictEqual(yield* countRows("a"), 1)
         })
       )
@@ -68,13 +91,13 @@ describe("a handler", () => {
               yield* Effect.ignore(job.progress.set(done))
               yield* Deferred.await(gate)
             }),
-          staleness: "400 millis"
+          staleness: "1 second"
         },
         () =>
           Effect.gen(function* () {
             const testing = yield* Testing.Testing
             const jobs = yield* Notify.enqueueAll([{ tag: "innocent" }, { tag: "guilty" }])
-            yield* Effect.sleep("1200 millis")
+            yield* Effect.sleep("2500 millis")
             yield* Deferred.succeed(gate, undefined)
             yield* testing.drain()
             for (const { id } of jobs) assert.strictEqual((yield* testing.expectState(id, "completed")).runLease, 1n)

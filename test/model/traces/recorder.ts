@@ -1,6 +1,7 @@
 /** Wraps a worker's services so that they tell what they do. The product knows nothing of it. */
 import { Cause, Context, Effect, Exit, HashMap, Layer, Option, Predicate } from "effect"
 import { ApplicationPool, CompleteInTx, Completion, Reconciliation, RuntimePool } from "effect-awa"
+import { noClosing } from "../../../src/internal/transactionEnd.js"
 import type { AttemptEvent, AttemptKey, RecordedEvent } from "./events.js"
 
 export class Recorder extends Context.Tag("test/Recorder")<
@@ -124,28 +125,30 @@ export const applicationPool = Layer.effect(
   Effect.gen(function* () {
     const pool = yield* ApplicationPool.ApplicationPool
     const recorder = yield* Recorder
+    const transactionClosing: typeof pool.transactionClosing = (body, closing) =>
+      Effect.flatMap(running, (key) => {
+        let sent = false
+        const tell = (event: AttemptEvent["event"], answer?: string) =>
+          Effect.sync(() => recorder.record({ event, ...key, ...(answer === undefined ? {} : { answer }) }))
+        const commit = Effect.suspend(() => {
+          sent = true
+          return tell("commit")
+        })
+        return pool.transactionClosing(Effect.zipRight(tell("begin"), Effect.zipLeft(body, commit)), closing).pipe(
+          Effect.onExit((exit) => {
+            if (!sent) return Effect.void
+            const tag = failureTag(exit)
+            return tell(
+              "commit-answer",
+              tag === undefined ? "committed" : tag === "CommitUnknown" ? "unknown" : "failed"
+            )
+          })
+        )
+      })
     return {
       ...pool,
-      transaction: (body) =>
-        Effect.flatMap(running, (key) => {
-          let sent = false
-          const tell = (event: AttemptEvent["event"], answer?: string) =>
-            Effect.sync(() => recorder.record({ event, ...key, ...(answer === undefined ? {} : { answer }) }))
-          const commit = Effect.suspend(() => {
-            sent = true
-            return tell("commit")
-          })
-          return pool.transaction(Effect.zipRight(tell("begin"), Effect.zipLeft(body, commit))).pipe(
-            Effect.onExit((exit) => {
-              if (!sent) return Effect.void
-              const tag = failureTag(exit)
-              return tell(
-                "commit-answer",
-                tag === undefined ? "committed" : tag === "CommitUnknown" ? "unknown" : "failed"
-              )
-            })
-          )
-        })
+      transaction: (body) => transactionClosing(body, noClosing),
+      transactionClosing
     }
   })
 )
@@ -156,6 +159,7 @@ export const completeInTx = Layer.effect(
     const service = yield* CompleteInTx.CompleteInTx
     const recorder = yield* Recorder
     return {
+      closing: () => undefined, // the model has the completion and COMMIT as two steps
       complete: (kind, token, progress) => {
         const key = { job: String(token.jobId), lease: Number(token.runLease) }
         recorder.record({ event: "complete-job", ...key })
