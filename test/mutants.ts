@@ -65,8 +65,8 @@ const runtime: ReadonlyArray<Mutant> = [
   {
     name: "ignore the command tag of COMMIT",
     file: "src/internal/transactionEnd.ts",
-    from: `return tag === "COMMIT"`,
-    to: `return tag !== ""`,
+    from: `if (tag !== "COMMIT")`,
+    to: `if (tag === "")`,
     suite: callerOwned,
     test: "notices a COMMIT that is answered by ROLLBACK",
     core: true
