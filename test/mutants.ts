@@ -39,8 +39,8 @@ const runtime: ReadonlyArray<Mutant> = [
   {
     name: "drop the closure guard of complete_job",
     file: "schema/functions/040_complete_job.sql",
-    from: "  if v_rows = 0 then",
-    to: "  if false then",
+    from: "on conflict (batch_id, batch_index) do nothing;\n    get diagnostics v_rows = row_count;",
+    to: "on conflict (batch_id, batch_index) do nothing;\n    v_rows := 1;",
     suite: callerOwned,
     test: "leaves no row when it went stale while its transaction was open",
     core: true

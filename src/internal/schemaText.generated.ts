@@ -2366,44 +2366,63 @@ end $$;
     text: `-- Caller-owned finalization: the completion of one exact attempt, inside the caller's transaction. It raises or it completed;
 -- there is no third answer that a caller could ignore.
 
--- One branch per segment, reached through complete_job only. The attempt's lock is held.
+-- One branch per segment, reached through complete_job only. The attempt's lock is held. Everything that is to be known is read by
+-- one statement, and its insertion is the other: each statement more is a tenth of what a completion costs.
 {{#segments}}
 create or replace function {{schema}}.complete_{{segment}}(
-  p_job_id bigint, p_run_lease bigint, p_receipt_id bigint, p_batch_id bigint, p_batch_index integer, p_progress jsonb)
+  p_job_id bigint, p_run_lease bigint, p_claim_slot integer, p_receipt_id bigint, p_batch_id bigint, p_batch_index integer, p_progress jsonb)
 returns timestamptz
 language plpgsql volatile as $$
 declare
-  v_claim     record;
-  v_progress  jsonb := p_progress;
-  v_at        timestamptz := clock_timestamp();
-  v_rows      integer;
+  v_claim  record;
+  v_other  record;
+  v_at     timestamptz := clock_timestamp();
+  v_rows   integer := 0;
 begin
-  select b.job_ids[p_batch_index] as job_id, b.run_leases[p_batch_index] as run_lease, b.receipt_base + p_batch_index as receipt_id,
-         b.unique_keys[p_batch_index] as unique_key
+  select p_job_id >= 1 and p_run_lease >= 1 and p_receipt_id >= 1 and p_batch_id >= 1 and p_batch_index >= 1
+           and (p_claim_slot >> 8) & 15 = 1 and p_claim_slot >> 12 = m.fingerprint
+           and m.system_identifier = c.system_identifier
+           and m.database_oid = (select d.oid from pg_database d where d.datname = current_database())
+           and p_batch_id <= q.last_value as known,
+         m.any_gated, b.batch_id is not null as found,
+         b.job_ids[p_batch_index] as job_id, b.run_leases[p_batch_index] as run_lease, b.receipt_base + p_batch_index as receipt_id,
+         b.unique_keys[p_batch_index] as unique_key, s.job_id is not null as has_state, s.progress
   into v_claim
-  from {{schema}}.claim_batches_{{segment}} b where b.batch_id = p_batch_id;
-  if not found or v_claim.job_id is distinct from p_job_id or v_claim.run_lease is distinct from p_run_lease
-     or v_claim.receipt_id is distinct from p_receipt_id then
-    return {{schema}}.complete_lease(p_job_id, p_run_lease, p_receipt_id, p_batch_id, p_batch_index, p_progress, found);
+  from (select * from {{schema}}.meta limit 1) m  -- one row, as the plan must know: it would keep the others' rows for more
+  cross join pg_control_system() c cross join {{schema}}.batch_seq q
+  left join {{schema}}.claim_batches_{{segment}} b on b.batch_id = p_batch_id
+  left join {{schema}}.attempt_state s on s.job_id = p_job_id and s.run_lease = p_run_lease;
+  if v_claim.known is not true then
+    perform {{schema}}.require_token(p_job_id, p_run_lease, p_claim_slot, p_receipt_id, p_batch_id, p_batch_index);
   end if;
-  if v_progress is null then
-    select s.progress into v_progress from {{schema}}.attempt_state s where s.job_id = p_job_id and s.run_lease = p_run_lease;
-  end if;
-  insert into {{schema}}.closures_{{segment}} (batch_id, batch_index, outcome, closed_at, xid, progress)
-  values (p_batch_id, p_batch_index, 'completed', v_at, pg_current_xact_id(), v_progress)
-  on conflict (batch_id, batch_index) do nothing;
-  get diagnostics v_rows = row_count;
-  if v_rows = 0 then  -- another statement, which sees the row that this one met
-    select c.outcome, c.closed_at into v_claim
-    from {{schema}}.closures_{{segment}} c where c.batch_id = p_batch_id and c.batch_index = p_batch_index;
-    if v_claim.outcome = 'materialized' then
-      return {{schema}}.complete_lease(p_job_id, p_run_lease, p_receipt_id, p_batch_id, p_batch_index, p_progress, true);
+  if v_claim.job_id = p_job_id and v_claim.run_lease = p_run_lease and v_claim.receipt_id = p_receipt_id then
+    insert into {{schema}}.closures_{{segment}} (batch_id, batch_index, outcome, closed_at, xid, progress)
+    values (p_batch_id, p_batch_index, 'completed', v_at, pg_current_xact_id(), coalesce(p_progress, v_claim.progress))
+    on conflict (batch_id, batch_index) do nothing;
+    get diagnostics v_rows = row_count;
+    if v_rows = 0 then  -- another statement, which sees the row that this one met
+      select c.outcome, c.closed_at into v_other
+      from {{schema}}.closures_{{segment}} c where c.batch_id = p_batch_id and c.batch_index = p_batch_index;
+      if v_other.outcome <> 'materialized' then
+        perform {{schema}}.raise_stale(p_job_id, p_run_lease, v_other.outcome, v_other.closed_at);
+      end if;
     end if;
-    perform {{schema}}.raise_stale(p_job_id, p_run_lease, v_claim.outcome, v_claim.closed_at);
   end if;
-  delete from {{schema}}.attempt_state s where s.job_id = p_job_id and s.run_lease = p_run_lease;
-  if v_claim.unique_key is not null then
-    perform {{schema}}.release_unique(array[v_claim.unique_key], array[p_job_id], 2::smallint);
+  if v_rows = 0 then
+    v_at := {{schema}}.complete_lease(p_job_id, p_run_lease, p_receipt_id, p_batch_id, p_batch_index, p_progress, v_claim.found);
+    if v_at is null then
+      return null;
+    end if;
+  else
+    if v_claim.has_state then
+      delete from {{schema}}.attempt_state s where s.job_id = p_job_id and s.run_lease = p_run_lease;
+    end if;
+    if v_claim.unique_key is not null then
+      perform {{schema}}.release_unique(array[v_claim.unique_key], array[p_job_id], 2::smallint);
+    end if;
+  end if;
+  if v_claim.any_gated then
+    perform {{schema}}.require_caller_owned(p_job_id, p_run_lease, p_claim_slot, p_batch_id);
   end if;
   return v_at;
 end $$;
@@ -2421,10 +2440,10 @@ begin
     detail = json_build_object('outcome', p_outcome, 'closed_at', p_closed_at)::text;
 end $$;
 
--- Raises unless these fields can be a token of this installation. Answers whether caller-owned completion is off for any queue.
+-- Raises unless these fields can be a token of this installation.
 create or replace function {{schema}}.require_token(
   p_job_id bigint, p_run_lease bigint, p_claim_slot integer, p_receipt_id bigint, p_batch_id bigint, p_batch_index integer)
-returns boolean
+returns void
 language plpgsql volatile as $$
 declare
   v_meta  record;
@@ -2438,7 +2457,7 @@ begin
     raise exception using errcode = 'WA004', message = format('contract version %s is not supported', (p_claim_slot >> 8) & 15);
   end if;
   -- A token of another database, or of the database that this one was copied from, must not match by number (C-34).
-  select m.fingerprint, m.any_gated, m.system_identifier = c.system_identifier
+  select m.fingerprint, m.system_identifier = c.system_identifier
          and m.database_oid = (select d.oid from pg_database d where d.datname = current_database()) as ours
   into v_meta
   from {{schema}}.meta m, pg_control_system() c;
@@ -2448,7 +2467,6 @@ begin
   if p_batch_id > (select last_value from {{schema}}.batch_seq) then
     raise exception using errcode = 'WA003', message = 'unknown token: its claim was never made';
   end if;
-  return v_meta.any_gated;
 end $$;
 
 -- Raises when caller-owned completion is off for the queue of an attempt that this transaction has just completed.
@@ -2486,18 +2504,21 @@ set standard_conforming_strings = on
 as $$
 #variable_conflict use_variable
 declare
-  v_at     timestamptz;
-  v_gated  boolean := {{schema}}.require_token(job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index);
+  v_at    timestamptz;
+  v_note  text;
 begin
   if pg_column_size(progress) > 131072 then
     raise exception using errcode = '22023', message = 'progress: at most 64 KiB';
   end if;
-
-  perform pg_advisory_xact_lock(hashtextextended({{key attempt}} || job_id || '/' || run_lease, 0));
+  -- as expressions, here and below: a PERFORM would be a statement each
+  if pg_advisory_xact_lock(hashtextextended({{key attempt}} || job_id || '/' || run_lease, 0)) is null then
+    null;
+  end if;
   case claim_slot & 255
     {{#segments}}
-    when {{segment}} then v_at := {{schema}}.complete_{{segment}}(job_id, run_lease, receipt_id, batch_id, batch_index, progress);
+    when {{segment}} then v_at := {{schema}}.complete_{{segment}}(job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, progress);
     {{/segments}}
+    else perform {{schema}}.require_token(job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index);
   end case;
   if v_at is null then
     -- The claim was made and its evidence is gone, or this transaction's snapshot is too old to see it.
@@ -2506,11 +2527,8 @@ begin
     end if;
     perform {{schema}}.raise_stale(job_id, run_lease, null, null);
   end if;
-  if v_gated then
-    perform {{schema}}.require_caller_owned(job_id, run_lease, claim_slot, batch_id);
-  end if;
   -- For the commit guard: survives this function, is undone by a rollback to a savepoint.
-  perform set_config('awa.finalized',
+  v_note := set_config('awa.finalized',
     coalesce(current_setting('awa.finalized', true), '') || '[' || {{schema_name}} || '/' || receipt_id || ']', true);
   return row(1, job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, 'completed', v_at, pg_current_xact_id())::{{schema}}.finalization;
 end $$;
@@ -7400,7 +7418,7 @@ export const manifestText = `{
     },
     {
       "name": "complete_{segment}",
-      "arguments": "p_job_id bigint, p_run_lease bigint, p_receipt_id bigint, p_batch_id bigint, p_batch_index integer, p_progress jsonb",
+      "arguments": "p_job_id bigint, p_run_lease bigint, p_claim_slot integer, p_receipt_id bigint, p_batch_id bigint, p_batch_index integer, p_progress jsonb",
       "class": "internal",
       "securityDefiner": false,
       "searchPath": null,

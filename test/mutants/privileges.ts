@@ -53,8 +53,8 @@ export const privilegeMutants: ReadonlyArray<Mutant> = [
   {
     name: "look for meta by the search_path",
     file: "schema/functions/040_complete_job.sql",
-    from: "from {{schema}}.meta m, pg_control_system() c;",
-    to: "from meta m, pg_control_system() c;",
+    from: "from (select * from {{schema}}.meta limit 1) m",
+    to: "from (select * from meta limit 1) m",
     suite: calls,
     test: works
   },

@@ -315,29 +315,29 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "answer instead of raising",
     "040_complete_job.sql",
-    "if v_rows = 0 then  -- another",
-    "if false then  -- another",
+    "on conflict (batch_id, batch_index) do nothing;\n    get diagnostics v_rows = row_count;",
+    "on conflict (batch_id, batch_index) do nothing;\n    v_rows := 1;",
     "test/pg/completeJob.test.ts > complete_job > after another outcome is WA001 with that outcome and its time, and the caller's writes are gone"
   ),
   of(
     "complete without the attempt lock",
     "040_complete_job.sql",
-    "  perform pg_advisory_xact_lock(hashtextextended({{key attempt}} || job_id || '/' || run_lease, 0));\n",
-    "",
+    "if pg_advisory_xact_lock(hashtextextended({{key attempt}} || job_id || '/' || run_lease, 0)) is null then",
+    "if false then",
     "test/pg/rescue.test.ts > rescue > leaves an attempt alone while a caller's finalization is in flight, whatever becomes of it"
   ),
   of(
     "complete without the receipt",
     "040_complete_job.sql",
-    "     or v_claim.receipt_id is distinct from p_receipt_id then",
-    "     then",
+    " and v_claim.receipt_id = p_receipt_id then",
+    " then",
     "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
   ),
   of(
     "complete without the lease",
     "040_complete_job.sql",
-    "v_claim.job_id is distinct from p_job_id or v_claim.run_lease is distinct from p_run_lease",
-    "v_claim.job_id is distinct from p_job_id",
+    "v_claim.job_id = p_job_id and v_claim.run_lease = p_run_lease",
+    "v_claim.job_id = p_job_id",
     "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
   ),
   of(
@@ -350,15 +350,15 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "complete with any fingerprint",
     "040_complete_job.sql",
-    "if p_claim_slot >> 12 <> v_meta.fingerprint or not v_meta.ours then",
-    "if not v_meta.ours then",
+    " and p_claim_slot >> 12 = m.fingerprint\n",
+    "\n",
     "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
   ),
   of(
     "complete in a copy",
     "040_complete_job.sql",
-    "if p_claim_slot >> 12 <> v_meta.fingerprint or not v_meta.ours then",
-    "if p_claim_slot >> 12 <> v_meta.fingerprint then",
+    "           and m.system_identifier = c.system_identifier\n           and m.database_oid = (select d.oid from pg_database d where d.datname = current_database())\n",
+    "",
     "test/pg/completeJobRaces.test.ts > a token from a copied database is refused there, before and after the copy is adopted"
   ),
   of(
@@ -371,9 +371,16 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "accept a batch that was never drawn",
     "040_complete_job.sql",
-    "if p_batch_id > (select last_value from {{schema}}.batch_seq) then",
-    "if false then",
+    " and p_batch_id <= q.last_value as known",
+    " as known",
     "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
+  ),
+  of(
+    "look for a lane's last batch by its equals",
+    "020_claim.sql",
+    "      where (b.queue, b.priority) >= (p_queue, p.p::smallint) order by b.queue, b.priority, b.batch_id desc limit 1) c",
+    "      where b.queue = p_queue and b.priority = p.p::smallint order by b.batch_id desc limit 1) c",
+    "test/pg/plans.test.ts > plans that were made when all batches were of one lane > find the last batch of a lane that has none without walking those"
   ),
   of(
     "note the finalization for the session",

@@ -15,7 +15,7 @@ export const gatingSabotages: ReadonlyArray<Sabotage> = [
   {
     name: "complete in a queue that is disabled",
     file: "040_complete_job.sql",
-    from: "  if v_gated then\n",
+    from: "  if v_claim.any_gated then\n",
     to: "  if false then\n",
     test: test(refuses)
   },

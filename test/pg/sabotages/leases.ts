@@ -82,15 +82,15 @@ export const leaseSabotages: ReadonlyArray<Sabotage> = [
   of(
     "complete_job knows the ring only",
     "040_complete_job.sql",
-    "if v_claim.outcome = 'materialized' then",
-    "if false then",
+    "if v_other.outcome <> 'materialized' then",
+    "if true then",
     `${there} ${completedOnce}`
   ),
   of(
     "complete_job takes a pruned claim for the attempt's end",
     "040_complete_job.sql",
-    "    return {{schema}}.complete_lease(p_job_id, p_run_lease, p_receipt_id, p_batch_id, p_batch_index, p_progress, found);",
-    "    return null;",
+    "    v_at := {{schema}}.complete_lease(p_job_id, p_run_lease, p_receipt_id, p_batch_id, p_batch_index, p_progress, v_claim.found);",
+    "    v_at := null;",
     `${gone} ${completedOnce}`
   ),
   of(
