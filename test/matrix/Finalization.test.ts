@@ -1,6 +1,6 @@
 /** `complete_job` and `expect_completion` in a transaction that begins with the cell's own isolation. */
 import { assert, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Schema } from "effect"
 import type { Session } from "../pg/database.js"
 import {
   type Attempt,
@@ -17,6 +17,10 @@ import {
 import { database } from "../runtime/support.js"
 import { keepsSnapshot } from "./cell.js"
 import { age, millis, sessions } from "./sessions.js"
+
+const decodeDetail = Schema.decodeUnknownSync(
+  Schema.parseJson(Schema.Struct({ outcome: Schema.String, closed_at: Schema.String }))
+)
 
 /** The business write that must share the completion's fate. */
 const book = (application: Session, attempt: Attempt) =>
@@ -85,9 +89,9 @@ layer(database(), { excludeTestServices: true })("complete_job", (it) => {
         `select to_json(closed_at) from ${observer.schema}.closures where batch_id = $1`,
         [attempt.batch_id]
       )
-      const detail: { outcome?: string; closed_at?: string } = JSON.parse(stale.detail ?? "{}")
+      const detail = decodeDetail(stale.detail)
       assert.strictEqual(detail.outcome, "failed")
-      assert.strictEqual(new Date(detail.closed_at ?? "").getTime(), new Date(String(closedAt)).getTime())
+      assert.strictEqual(new Date(detail.closed_at).getTime(), new Date(String(closedAt)).getTime())
       assert.strictEqual(yield* booked(observer, attempt), 0)
     })
   )

@@ -1,12 +1,13 @@
 /** Jobs before and after their attempts: enqueued by the program, at a time, once; promoted; paused; read back. */
 import { assert, describe, layer } from "@effect/vitest"
-import { DateTime, Effect, Layer, Option, Schema } from "effect"
+import { DateTime, Effect, Layer, Option, Redacted, Schema } from "effect"
 import { Admin, Inspect, Migrations, RuntimePool } from "effect-awa"
 import * as Job from "effect-awa/Job"
 import { TestDatabase } from "effect-awa/testing"
-import type { Session } from "../pg/database.js"
+import { freshName, type Session } from "../pg/database.js"
 import { claim, claimIds, complete, fault, only } from "../pg/support.js"
 import { database } from "../runtime/support.js"
+import { isStrict } from "../tools/strictRoles.js"
 import { cell } from "./cell.js"
 import { millis, sessions } from "./sessions.js"
 
@@ -225,9 +226,26 @@ layer(operators, { excludeTestServices: true })("a job", (it) => {
   )
 })
 
+/** Who migrates: the owner; in the strict profile a role that can become both owners, since nobody can connect as these. */
+const migratorOf = (observer: Session, url: Redacted.Redacted) =>
+  Effect.gen(function* () {
+    if (!isStrict) return url
+    const role = freshName("migrator")
+    yield* Effect.acquireRelease(
+      observer.script(
+        `create role ${role} login noinherit password 'secret' in role awa_test_owner, awa_test_execution`
+      ),
+      () => Effect.ignore(observer.script(`drop role ${role}`))
+    )
+    const changed = new URL(Redacted.value(url))
+    changed.username = role
+    changed.password = "secret"
+    return Redacted.make(changed.href)
+  })
+
 layer(database(), { excludeTestServices: true })("migrate", (it) => {
   it.scoped("changes nothing of a schema that is there already, and brings one of another version back [matrix]", () =>
-    // C-50, C-62
+    // C-50, C-51, C-62
     Effect.gen(function* () {
       const { application, observer, runtime } = yield* sessions
       const { url } = yield* TestDatabase.TestDatabase
@@ -239,7 +257,7 @@ layer(database(), { excludeTestServices: true })("migrate", (it) => {
       )
       const before = yield* catalog
       assert.isAbove(before.length, 100)
-      const migrate = Migrations.migrate({ url, schema: cell.schema })
+      const migrate = Migrations.migrate({ url: yield* migratorOf(observer, url), schema: cell.schema })
       assert.deepInclude(yield* migrate, { action: "unchanged", schema: cell.schema })
       // as a library of another version leaves it
       yield* observer.script(

@@ -263,7 +263,7 @@ describe("a handler that parks its attempt", () => {
     })
   )
 
-  it.live("says so by a failure when it is caller-owned; also when the database's answer was lost [matrix]", () =>
+  it.live("says so by a failure when it is caller-owned; also when the database's answer was lost", () =>
     // C-17.2
     Effect.gen(function* () {
       const told = yield* Deferred.make<string>()

@@ -98,7 +98,7 @@ describe("a caller-owned attempt", () => {
     ["failure", new Declined()],
     ["defect", Effect.die(new Error("after the commit"))]
   ] as const) {
-    it.live(`is accepted from durable evidence when its handler ends with a ${exit} after the commit [matrix]`, () =>
+    it.live(`is accepted from durable evidence when its handler ends with a ${exit} after the commit`, () =>
       // C-17.1
       run({ owned: (job) => Effect.zipLeft(finalizing(job), end) }, (lines) =>
         Effect.gen(function* () {

@@ -27,7 +27,7 @@ describe("an ordinary attempt", () => {
     })
   )
 
-  it.live("ends in the terminal jobs after its last attempt, by whatever it was failed [matrix]", () =>
+  it.live("ends in the terminal jobs after its last attempt, by whatever it was failed", () =>
     // F-51
     Effect.gen(function* () {
       const declined = yield* finished(() => new Declined(), "failed")
@@ -53,7 +53,7 @@ describe("an ordinary attempt", () => {
     })
   )
 
-  it.live("snoozes without counting, discards and cancels [matrix]", () =>
+  it.live("snoozes without counting, discards and cancels", () =>
     Effect.gen(function* () {
       const snoozed = yield* finished(
         (job) => Effect.succeed(job.runLease < 4n ? JobOutcome.snooze("1 hour") : undefined),
