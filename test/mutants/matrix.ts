@@ -58,6 +58,15 @@ export const matrixMutants: ReadonlyArray<Mutant> = [
     env: odd
   },
   {
+    name: "look at the ring in whatever isolation there is",
+    file: "src/Storage.ts",
+    from: '"begin isolation level read committed read only"',
+    to: '"begin read only"',
+    suite: "test/matrix/Operators.test.ts",
+    test: "is shown with the age of its current segment [matrix]",
+    env: serializable
+  },
+  {
     name: "let the database's default isolation into the runtime's transactions",
     file: "src/internal/runtimeCall.ts",
     from: "`begin isolation level read committed; set local statement_timeout",
