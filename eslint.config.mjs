@@ -94,7 +94,7 @@ export default defineConfig(
     }
   },
   {
-    files: ["examples/**", "test/conformance/*.ts", "test/{bench,chaos,majors,model,restore,stress,tools}/**"],
+    files: ["examples/**", "test/conformance/*.ts", "test/{bench,chaos,majors,matrix,model,restore,stress,tools}/**"],
     rules: { "no-console": "off" }
   },
   { files: ["**/*.mjs"], extends: [tseslint.configs.disableTypeChecked] }

@@ -132,6 +132,11 @@ export const status = (options: StorageOptions): Effect.Effect<StorageStatus, St
     const quoted = quoteIdentifier(schema)
     const ask = (operation: string, sql: string, values: ReadonlyArray<string>) =>
       Effect.mapError(connection.query(operation, sql, values, 30_000), toFailed(operation, schema))
+    // whatever isolation the role or the database begins with; the end of the connection ends it
+    yield* Effect.mapError(
+      connection.execute("look at the database", "begin isolation level read committed read only", 30_000),
+      toFailed("look at the database", schema)
+    )
     const [identity] = yield* Effect.flatMap(
       ask("look at the database", identityOf(quoted), []),
       decoded("look at the database", Identity)

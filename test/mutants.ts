@@ -8,6 +8,7 @@ import { outageMutants } from "./mutants/outage.js"
 import { leftBehindMutants } from "./mutants/leftBehind.js"
 import { lifeMutants } from "./mutants/life.js"
 import { limitMutants } from "./mutants/limits.js"
+import { matrixMutants } from "./mutants/matrix.js"
 import { poolMutants } from "./mutants/pools.js"
 import { privilegeMutants } from "./mutants/privileges.js"
 import { faultMutants } from "./mutants/faults.js"
@@ -25,6 +26,8 @@ export interface Mutant {
   readonly test: string
   /** The configuration of vitest that knows the suite, where it is not the usual one. */
   readonly config?: string
+  /** What the environment says besides: the cell of the matrix in which the test turns red. */
+  readonly env?: Readonly<Record<string, string>>
   /** Whether it belongs to the short form. */
   readonly core?: boolean
 }
@@ -296,6 +299,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...leftBehindMutants,
   ...lifeMutants,
   ...limitMutants,
+  ...matrixMutants,
   ...poolMutants,
   ...privilegeMutants,
   ...gatingMutants,

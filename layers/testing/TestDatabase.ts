@@ -17,7 +17,7 @@ import type * as Scope from "effect/Scope"
 import { createHash, randomBytes } from "node:crypto"
 import * as Pg from "pg"
 import { InstalledSchema } from "../../src/InstalledSchema.js"
-import { quoteIdentifier } from "../../src/internal/renderSql.js"
+import { quoteIdentifier, quoteLiteral } from "../../src/internal/renderSql.js"
 import {
   closing,
   functions,
@@ -28,6 +28,7 @@ import {
 import type { MigrationError } from "../../src/MigrationError.js"
 import * as Migrations from "../../src/Migrations.js"
 import * as Roles from "../../src/Roles.js"
+import { passwordOf, strictRoles } from "./internal/strictRoles.js"
 
 /**
  * The test's database could not be made.
@@ -82,6 +83,8 @@ export interface TestDatabaseOptions {
    * `Testing.worker` runs as one of them; `compatible` unless said otherwise.
    */
   readonly profile?: "strict" | "compatible"
+  /** Settings that every session in the database has unless its role or the session itself says otherwise: `TimeZone`, for instance. */
+  readonly settings?: Readonly<Record<string, string>>
 }
 
 const attempt = <A>(operation: string, run: () => Promise<A>): Effect.Effect<A, TestDatabaseError> =>
@@ -103,11 +106,6 @@ const inDatabase = (url: string, database: string): string => {
   changed.pathname = `/${encodeURIComponent(database)}`
   return changed.toString()
 }
-
-const strictRoles = { runtime: "awa_test_runtime", application: "awa_test_application" } as const
-
-/** Known to whoever knows the superuser's url, and the same in every process. */
-const passwordOf = (url: string): string => createHash("sha256").update(`effect-awa/testing ${url}`).digest("hex")
 
 const asRole = (url: string, role: string, password: string): string => {
   const changed = new URL(url)
@@ -199,16 +197,24 @@ export const make = Effect.fnUntraced(function* (
         attempt("drop", () => admin.query(`drop database if exists ${quoteIdentifier(name)} with (force)`))
       )
   )
+  for (const [setting, value] of Object.entries(options.settings ?? {})) {
+    yield* attempt(`alter database set ${setting}`, () =>
+      admin.query(
+        `alter database ${quoteIdentifier(name)} set ${quoteIdentifier(setting.toLowerCase())} = ${quoteLiteral(value)}`
+      )
+    )
+  }
   const url = inDatabase(server, name)
   yield* Effect.scoped(
     Effect.gen(function* () {
       const client = yield* connect(url)
-      // a clone is a copy like any other: tokens of the template must not match here
-      yield* attempt("adopt", () => client.query(`select ${quoteIdentifier(schema)}.adopt_database()`))
-      // and its segment is as old as the clone: a template that was made long ago must not be rotated under the test
-      yield* attempt("begin", () =>
+      const quoted = quoteIdentifier(schema)
+      // A clone is a copy like any other: tokens of the template must not match here. And its segment is as old as the clone: a
+      // template that was made long ago must not be rotated under the test. In the isolation that both need, whatever the default.
+      yield* attempt("adopt", () =>
         client.query(
-          `update ${quoteIdentifier(schema)}.segments set opened_at = clock_timestamp() where state = 'open'`
+          `begin isolation level read committed; select ${quoted}.adopt_database();
+           update ${quoted}.segments set opened_at = clock_timestamp() where state = 'open'; commit`
         )
       )
     })

@@ -11,10 +11,13 @@ import * as Context from "effect/Context"
 import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
 import type * as ParseResult from "effect/ParseResult"
+import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
 import type { OnConflict } from "../../src/Enqueue.js"
 import { quoteIdentifier } from "../../src/internal/renderSql.js"
+import { sqlStateOf } from "../../src/internal/sqlState.js"
 import type { Job } from "../../src/Job.js"
 import type { PayloadRejected } from "../../src/JobError.js"
 import * as Worker from "../../src/Worker.js"
@@ -97,6 +100,17 @@ export class Testing extends Context.Tag("effect-awa/Testing")<
 
 const decodeRows = Schema.decodeUnknown(Schema.Array(JobRow))
 
+/**
+ * Says a statement again that met what the worker changed meanwhile: a database may be one whose transactions begin as REPEATABLE
+ * READ or SERIALIZABLE.
+ */
+const said = <A, R>(statement: Effect.Effect<A, SqlError, R>): Effect.Effect<A, SqlError, R> =>
+  Effect.retry(statement, {
+    while: (error) => Option.contains(sqlStateOf(error), "40001"),
+    schedule: Schedule.spaced("5 millis"),
+    times: 200
+  })
+
 const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const database = yield* TestDatabase
@@ -104,19 +118,25 @@ const make = Effect.gen(function* () {
   const schema = quoteIdentifier(database.schema)
 
   const jobs = Effect.flatMap(
-    sql.unsafe(`select job_id::text as id, kind, queue, state, args, attempt, run_lease::text as "runLease", errors, progress
-      from ${schema}.jobs order by job_id`).withoutTransform,
+    said(
+      sql.unsafe(`select job_id::text as id, kind, queue, state, args, attempt, run_lease::text as "runLease", errors, progress
+      from ${schema}.jobs order by job_id`).withoutTransform
+    ),
     decodeRows
   )
-  const hurry = sql.unsafe(
-    `update ${schema}.deferred_jobs set run_at = clock_timestamp(), xid = pg_current_xact_id()
-     where run_at > clock_timestamp() and state <> 'gated'`
+  const hurry = said(
+    sql.unsafe(
+      `update ${schema}.deferred_jobs set run_at = clock_timestamp(), xid = pg_current_xact_id()
+       where run_at > clock_timestamp() and state <> 'gated'`
+    )
   )
   // one statement, one snapshot: a job on its way from one place to another is seen in one of them
   const unfinished = (scheduled: boolean) =>
     Effect.map(
-      sql.unsafe(`select from ${schema}.jobs where state in ('available', 'running')
-        or (state in ('scheduled', 'retryable', 'snoozed') and (run_at <= clock_timestamp() or ${scheduled})) limit 1`),
+      said(
+        sql.unsafe(`select from ${schema}.jobs where state in ('available', 'running')
+          or (state in ('scheduled', 'retryable', 'snoozed') and (run_at <= clock_timestamp() or ${scheduled})) limit 1`)
+      ),
       (rows) => rows.length > 0
     )
 

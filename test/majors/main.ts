@@ -1,6 +1,5 @@
 /**
- * The contract's core on every supported major of PostgreSQL, one server after the other; which files is said by
- * vitest.majors.config.ts.
+ * The contract's core on every supported major of PostgreSQL, one server after the other; or the files that are named.
  *
  *     npm run majors
  *     npm run majors -- --majors 15,17 test/pg/halfOpen.test.ts
@@ -18,13 +17,38 @@ if (chosen.length < wanted.length) throw new Error(`supported majors: ${majors.j
 
 const settings = { fsync: "off", full_page_writes: "off", max_prepared_transactions: "20" }
 
+/** What depends on the server most; a name that ends with a slash is all of that folder. */
+const core = [
+  "test/doctor/",
+  ...["manifest", "migrate"].map((name) => `test/migrations/${name}.test.ts`),
+  "test/privileges/",
+  ...[
+    "abandoned",
+    "callbacks",
+    "claim",
+    "close",
+    "completeJob",
+    "completeJobRaces",
+    "halfOpen",
+    "heartbeat",
+    "rescue"
+  ].map((name) => `test/pg/${name}.test.ts`),
+  ...["CallerOwned", "Interruption", "Release"].map((name) => `test/runtime/${name}.test.ts`)
+]
+
 class WrongServer extends Data.TaggedError("WrongServer")<{ readonly version: string }> {}
 
 const tests = (url: string): Effect.Effect<boolean> =>
   Effect.async((resume) => {
     const child = spawn(
       process.execPath,
-      ["node_modules/vitest/vitest.mjs", "run", "--config", "vitest.majors.config.ts", ...positionals],
+      [
+        "node_modules/vitest/vitest.mjs",
+        "run",
+        "--testTimeout",
+        "180000",
+        ...(positionals.length > 0 ? positionals : core)
+      ],
       { stdio: "inherit", env: { ...process.env, AWA_TEST_DATABASE_URL: url } }
     )
     child.once("close", (code) => resume(Effect.succeed(code === 0)))

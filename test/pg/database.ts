@@ -20,6 +20,8 @@ export type Row = Readonly<Record<string, unknown>>
 
 export interface Session {
   readonly pid: number
+  /** The schema of the engine as statements name it, quoted where it must be. */
+  readonly schema: string
   readonly rows: (sql: string, values?: ReadonlyArray<unknown>) => Effect.Effect<ReadonlyArray<Row>, PgFault>
   /** The first column of the first row. */
   readonly value: (sql: string, values?: ReadonlyArray<unknown>) => Effect.Effect<unknown, PgFault>
@@ -52,7 +54,7 @@ const faultOf = (cause: unknown): PgFault =>
     : new PgFault({ code: "", message: String(cause), detail: undefined })
 
 /** A session that ends with its scope; a statement that still waits then is not waited for. */
-export const connect = (url: string): Effect.Effect<Session, PgFault, Scope.Scope> =>
+export const connect = (url: string, schema = "awa"): Effect.Effect<Session, PgFault, Scope.Scope> =>
   Effect.gen(function* () {
     const client = new pg.Client({ connectionString: url, types, application_name: "awa test/pg" })
     const notices: Array<string> = []
@@ -72,6 +74,7 @@ export const connect = (url: string): Effect.Effect<Session, PgFault, Scope.Scop
       Effect.map(rows(sql, values), ([row]) => (row === undefined ? undefined : Object.values(row)[0]))
     return {
       pid: Number(yield* value("select pg_backend_pid()")),
+      schema,
       rows,
       value,
       script: (sql) => Effect.asVoid(Effect.tryPromise({ try: () => client.query(sql), catch: faultOf })),

@@ -51,7 +51,7 @@ export interface EnqueueOptions {
 /** Some equal jobs in one call; their ids, in order. */
 export const enqueue = (session: Session, count = 1, { args = {}, opts = {}, queue = "q" }: EnqueueOptions = {}) =>
   session
-    .rows("select job_id as id from awa.insert_jobs($1::text::jsonb)", [
+    .rows(`select job_id as id from ${session.schema}.insert_jobs($1::text::jsonb)`, [
       JSON.stringify(Array.from({ length: count }, () => ({ kind: "k", queue, args, opts })))
     ])
     .pipe(Effect.map((rows) => bigints(column(rows, "id"))))
@@ -63,7 +63,7 @@ export interface ClaimOptions {
 
 /** The rows of `claim`: attempts, and perhaps one that says that a lane was busy. */
 export const claimRows = (session: Session, { limit = 100, queue = "q" }: ClaimOptions = {}) =>
-  session.rows("select * from awa.claim($1, $2, 1)", [queue, limit])
+  session.rows(`select * from ${session.schema}.claim($1, $2, 1)`, [queue, limit])
 
 export const claim = (session: Session, options?: ClaimOptions) => Effect.map(claimRows(session, options), attemptsOf)
 
@@ -96,8 +96,8 @@ export const close = (session: Session, attempts: ReadonlyArray<Attempt>, option
   const details = Object.fromEntries(detail === undefined ? [] : attempts.map((_, i) => [String(i + 1), detail]))
   return session
     .rows(
-      `select ord, answer from awa.close_attempts($7, $1::int[], $2::bigint[], $3::int[], $4::bigint[], $5::bigint[], $6::bigint[],
-         $8::text[]::awa.outcome[], $9::text::jsonb, $10) order by ord`,
+      `select ord, answer from ${session.schema}.close_attempts($7, $1::int[], $2::bigint[], $3::int[], $4::bigint[], $5::bigint[], $6::bigint[],
+         $8::text[]::${session.schema}.outcome[], $9::text::jsonb, $10) order by ord`,
       [
         ...tokens(attempts),
         closer,
@@ -118,12 +118,10 @@ export const close = (session: Session, attempts: ReadonlyArray<Attempt>, option
 
 /** Ends one attempt under its lock. */
 export const settle = (session: Session, attempt: Attempt, outcome: string, detail: unknown = {}, closer = 1) =>
-  session.value("select awa.settle_attempt($7, $1, $2, $3, $4, $5, $6, $8::text::awa.outcome, $9::text::jsonb)", [
-    ...tokens([attempt]).flat(),
-    closer,
-    outcome,
-    JSON.stringify(detail)
-  ])
+  session.value(
+    `select ${session.schema}.settle_attempt($7, $1, $2, $3, $4, $5, $6, $8::text::${session.schema}.outcome, $9::text::jsonb)`,
+    [...tokens([attempt]).flat(), closer, outcome, JSON.stringify(detail)]
+  )
 
 /** Beats; the lost ones, by their ordinal and how they ended. */
 export const beat = (
@@ -132,7 +130,7 @@ export const beat = (
   progress: Readonly<Record<string, unknown>> = {}
 ) =>
   session
-    .rows("select * from awa.heartbeat($1, $2, $3, $4, $5, $6, $7::text::jsonb) order by ord", [
+    .rows(`select * from ${session.schema}.heartbeat($1, $2, $3, $4, $5, $6, $7::text::jsonb) order by ord`, [
       ...tokens(attempts),
       JSON.stringify(progress)
     ])
@@ -140,7 +138,7 @@ export const beat = (
 
 export const evidence = (session: Session, attempts: ReadonlyArray<Attempt>) =>
   session
-    .rows("select * from awa.attempt_evidence($1, $2, $3, $4, $5, $6) order by ord", tokens(attempts))
+    .rows(`select * from ${session.schema}.attempt_evidence($1, $2, $3, $4, $5, $6) order by ord`, tokens(attempts))
     .pipe(Effect.map((rows) => rows.map((row) => [row["status"], row["outcome"]])))
 
 export interface CompleteOptions {
@@ -154,7 +152,7 @@ export const complete = (session: Session, attempt: Attempt, { progress = null, 
   const fields = { job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, ...token }
   return session
     .rows(
-      `select * from awa.complete_job(job_id => $1, run_lease => $2, claim_slot => $3, receipt_id => $4, batch_id => $5,
+      `select * from ${session.schema}.complete_job(job_id => $1, run_lease => $2, claim_slot => $3, receipt_id => $4, batch_id => $5,
          batch_index => $6, progress => $7::text::jsonb)`,
       [
         fields.job_id,
@@ -175,7 +173,7 @@ export const expectCompletion = (session: Session, attempt: Attempt, token: Comp
   const fields = { job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, ...token }
   return Effect.asVoid(
     session.rows(
-      `select awa.expect_completion(job_id => $1, run_lease => $2, claim_slot => $3, receipt_id => $4, batch_id => $5,
+      `select ${session.schema}.expect_completion(job_id => $1, run_lease => $2, claim_slot => $3, receipt_id => $4, batch_id => $5,
          batch_index => $6)`,
       [fields.job_id, fields.run_lease, fields.claim_slot, fields.receipt_id, fields.batch_id, fields.batch_index]
     )

@@ -21,6 +21,8 @@ export interface PoolerOptions {
   readonly mode: PoolMode
   /** Lines of the configuration, over what is below. */
   readonly settings?: Readonly<Record<string, string>>
+  /** Who may connect besides the superuser, with their passwords. */
+  readonly users?: Readonly<Record<string, string>>
 }
 
 export interface PgBouncer {
@@ -148,7 +150,13 @@ export const makePgBouncer = (options: PoolerOptions): Effect.Effect<PgBouncer, 
       if (Option.isSome(account)) Fs.chownSync(path, account.value.uid, account.value.gid)
     }
     if (Option.isSome(account)) Fs.chownSync(directory, account.value.uid, account.value.gid)
-    write("users.txt", `${quoted(user)} ${quoted(decodeURIComponent(server.password))}\n`)
+    const users = { ...options.users, [user]: decodeURIComponent(server.password) }
+    write(
+      "users.txt",
+      Object.entries(users)
+        .map(([name, password]) => `${quoted(name)} ${quoted(password)}\n`)
+        .join("")
+    )
     const through = (url: string): string => {
       const parsed = new URL(url)
       parsed.hostname = "127.0.0.1"

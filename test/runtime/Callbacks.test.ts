@@ -7,7 +7,7 @@ import * as JobOutcome from "effect-awa/JobOutcome"
 import { FaultProxy } from "effect-awa/testing"
 import { inject } from "vitest"
 import { notifyChannel } from "../../src/internal/renderSql.js"
-import { commitOf, countRows, eventually, insertRow, protocolEvents, rescueNow } from "./support.js"
+import { commitOf, countRows, eventually, insertRow, protocolEvents, quotedSchema, rescueNow } from "./support.js"
 import { Charge, Direct, Notify, type OrdinaryHandler, type Owned, type OwnedHandler, Proxies, run } from "./world.js"
 
 const Charged = Schema.Struct({ amount: Schema.Int })
@@ -19,7 +19,7 @@ const stateOf = (id: bigint) =>
   Effect.gen(function* () {
     const sql = yield* Direct
     const rows = yield* sql<{ state: string; run_lease: string }>`
-      select state, run_lease::text from awa.jobs where job_id = ${String(id)}`
+      select state, run_lease::text from ${sql.literal(quotedSchema)}.jobs where job_id = ${String(id)}`
     return rows.map(({ run_lease, state }) => `${state} ${run_lease}`).join(", ")
   })
 
@@ -56,7 +56,7 @@ const telling =
 const bookAmount = (job: Owned, amount: number) => job.finalize(insertRow(job.payload.tag, String(amount)))
 
 describe("a handler that waits for its callback", () => {
-  it.live("goes on with the result at once, and completes in its own transaction with the same token", () =>
+  it.live("goes on with the result at once, and completes in its own transaction with the same token [matrix]", () =>
     // C-13, C-14, ADR-042: sequential wait, resume, caller-owned completion
     Effect.gen(function* () {
       const told = yield* Deferred.make<string>()
@@ -222,7 +222,7 @@ describe("a handler that waits for its callback", () => {
 })
 
 describe("a handler that parks its attempt", () => {
-  it.live("frees its permit, and its job goes on with the result when the callback is answered", () =>
+  it.live("frees its permit, and its job goes on with the result when the callback is answered [matrix]", () =>
     Effect.gen(function* () {
       const told = yield* Deferred.make<string>()
       const results = yield* Ref.make<ReadonlyArray<unknown>>([])
@@ -241,7 +241,9 @@ describe("a handler that parks its attempt", () => {
           const { id } = yield* Notify.enqueue({ tag: "a" })
           const callback = yield* Deferred.await(told)
           yield* isState(id, "parked 1")
-          assert.deepStrictEqual(yield* sql`select progress from awa.leases`, [{ progress: { asked: true } }])
+          assert.deepStrictEqual(yield* sql`select progress from ${sql.literal(quotedSchema)}.leases`, [
+            { progress: { asked: true } }
+          ])
           const next = yield* Charge.enqueue({ tag: "b" })
           yield* isState(next.id, "completed 1")
           assert.strictEqual(yield* Callbacks.heartbeat(callback), "extended")

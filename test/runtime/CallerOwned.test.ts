@@ -24,7 +24,7 @@ const untyped: Effect.Effect<Receipt> = Effect.sync(() => JSON.parse("{}"))
 const finalizing: OwnedHandler = (job) => job.finalize(insertRow(job.payload.tag))
 
 describe("a caller-owned attempt", () => {
-  it.live("commits its rows and its completion together", () =>
+  it.live("commits its rows and its completion together [matrix]", () =>
     // C-13
     run({ owned: finalizing }, (lines) =>
       Effect.gen(function* () {
@@ -49,7 +49,7 @@ describe("a caller-owned attempt", () => {
     )
   )
 
-  it.live("leaves no row when it went stale while its transaction was open", () =>
+  it.live("leaves no row when it went stale while its transaction was open [matrix]", () =>
     // C-14, C-17.3, F-2
     Effect.gen(function* () {
       const opened = yield* Deferred.make<void>()
@@ -112,7 +112,7 @@ describe("a caller-owned attempt", () => {
     )
   }
 
-  it.live("is accepted when the server committed and the answer was lost", () =>
+  it.live("is accepted when the server committed and the answer was lost [matrix]", () =>
     // C-17.1, F-7
     run({ owned: finalizing }, (lines) =>
       Effect.gen(function* () {
@@ -131,7 +131,7 @@ describe("a caller-owned attempt", () => {
     )
   )
 
-  it.live("runs again when its COMMIT never reached the server", () =>
+  it.live("runs again when its COMMIT never reached the server [matrix]", () =>
     // C-17.2
     run({ owned: finalizing }, () =>
       Effect.gen(function* () {
@@ -179,7 +179,7 @@ describe("a caller-owned attempt", () => {
     )
   )
 
-  it.live("cannot commit after its stale failure was swallowed", () =>
+  it.live("cannot commit after its stale failure was swallowed [matrix]", () =>
     // C-41, F-2
     Effect.gen(function* () {
       const seen = yield* Ref.make<ReadonlyArray<string>>([])
@@ -246,7 +246,7 @@ describe("a caller-owned attempt", () => {
     )
   )
 
-  it.live("notices a COMMIT that is answered by ROLLBACK", () =>
+  it.live("notices a COMMIT that is answered by ROLLBACK [matrix]", () =>
     // C-42, F-9
     run(
       {
@@ -315,7 +315,7 @@ describe("a caller-owned attempt", () => {
     )
   )
 
-  it.live("can end otherwise without a receipt", () =>
+  it.live("can end otherwise without a receipt [matrix]", () =>
     // C-17.2
     run(
       {

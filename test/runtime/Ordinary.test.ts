@@ -19,7 +19,7 @@ const finished = (ordinary: OrdinaryHandler, state: string, options?: { readonly
   )
 
 describe("an ordinary attempt", () => {
-  it.live("is retried until it succeeds, with its failures kept", () =>
+  it.live("is retried until it succeeds, with its failures kept [matrix]", () =>
     Effect.gen(function* () {
       const row = yield* finished((job) => (job.attempt < 3 ? new Declined() : Effect.void), "completed")
       assert.deepStrictEqual(errorNames(row), ["Declined", "Declined"])
@@ -108,7 +108,7 @@ describe("an ordinary attempt", () => {
     })
   )
 
-  it.live("is interrupted when it is lost, and leaves the winner alone", () =>
+  it.live("is interrupted when it is lost, and leaves the winner alone [matrix]", () =>
     // C-02, F-3
     Effect.gen(function* () {
       const interrupted = yield* Ref.make(0)

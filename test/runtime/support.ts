@@ -2,6 +2,8 @@ import { SqlClient } from "@effect/sql"
 import { Config, type Duration, Effect, HashMap, Layer, Logger, LogLevel, Redacted } from "effect"
 import { type FaultProxy, Testing } from "effect-awa/testing"
 import { inject } from "vitest"
+import { quoteIdentifier } from "../../src/internal/renderSql.js"
+import { cell } from "../matrix/cell.js"
 import { isStrict } from "../tools/strictRoles.js"
 
 /** The suites are the same in both profiles: AWA_TEST_PROFILE=strict. */
@@ -9,9 +11,12 @@ export const profile = isStrict ? "strict" : "compatible"
 
 export const server = Config.sync(() => Redacted.make(inject("postgresUrl")))
 
+/** The schema as a statement names it: a test that belongs to the matrix says it so. */
+export const quotedSchema = quoteIdentifier(cell.schema)
+
 /** A fresh database with the schema and a table for the application's own rows. */
-export const database = (schema = "awa", from = server) => {
-  const own = Testing.database({ server: from, schema, profile })
+export const database = (schema: string = cell.schema, from = server) => {
+  const own = Testing.database({ server: from, schema, profile, settings: cell.settings })
   const table = Layer.effectDiscard(
     Effect.flatMap(SqlClient.SqlClient, (sql) =>
       Effect.zipRight(
@@ -82,9 +87,16 @@ export const commitOf = (statement: RegExp) => {
   }
 }
 
+/** The engine's functions run in READ COMMITTED, whatever the database's default is. */
+export const readCommitted = <A, E, R>(sql: SqlClient.SqlClient, effect: Effect.Effect<A, E, R>) =>
+  sql.withTransaction(Effect.zipRight(sql`set transaction isolation level read committed`, effect))
+
 /** Ends an attempt behind its worker's back, as rescue does. */
 export const rescueNow = (sql: SqlClient.SqlClient) =>
-  Effect.map(sql<{ n: number | null }>`select awa.rescue_stale('0 seconds', 1000) as n`, ([row]) => row?.n ?? 0).pipe(
+  Effect.map(
+    readCommitted(sql, sql.unsafe<{ n: number | null }>(`select ${quotedSchema}.rescue_stale('0 seconds', 1000) as n`)),
+    ([row]) => row?.n ?? 0
+  ).pipe(
     Effect.repeat({ until: (rescued) => rescued > 0 }) // null: the worker's own maintenance held the lead
   )
 

@@ -93,7 +93,7 @@ export interface WorldOptions {
 export const world = (options: WorldOptions) => {
   const lines: Array<LogLine> = []
   const logs = collectLogs(lines)
-  const data = database("awa", options.server)
+  const data = database(undefined, options.server)
   const clients = throughProxy.pipe(
     Layer.provideMerge(proxies(options.through ?? throughPooler)),
     Layer.provideMerge(direct),

@@ -32,7 +32,16 @@ const makeRoles = async (url: string) => {
   await client.end()
 }
 
+/** A pooler that somebody else started before the server, as `npm run test:matrix` does. */
+const providePooler = (project: TestProject): void => {
+  const pooler = process.env["AWA_TEST_POOLER"]
+  if (pooler === undefined || pooler === "") return
+  project.provide("pooler", pooler)
+  project.provide("poolMode", process.env["AWA_TEST_POOL_MODE"] === "session" ? "session" : "transaction")
+}
+
 const setup = async (project: TestProject) => {
+  providePooler(project)
   const given = process.env["AWA_TEST_DATABASE_URL"]
   if (given !== undefined && given !== "") {
     await makeRoles(given)

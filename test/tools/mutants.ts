@@ -62,7 +62,7 @@ const runTest = (folder: string, mutant: Mutant, url: string): "passed" | "faile
       "--reporter=json",
       `--outputFile=${report}`
     ],
-    { ...process.env, AWA_TEST_DATABASE_URL: url }
+    { ...process.env, ...mutant.env, AWA_TEST_DATABASE_URL: url }
   )
   if (!Fs.existsSync(report)) return "missing"
   const text = Fs.readFileSync(report, "utf8")
@@ -109,7 +109,7 @@ const program = Effect.gen(function* () {
   const green = new Map<string, string>()
   for (const mutant of chosen) {
     // first whether it is green as it stands: a red test would count every sabotage as caught
-    const key = `${mutant.suite} ${mutant.test}`
+    const key = `${mutant.suite} ${mutant.test} ${JSON.stringify(mutant.env)}`
     const before = green.get(key) ?? runTest(folder, mutant, url)
     green.set(key, before)
     const fault =
