@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Literal
 
 import psycopg
@@ -216,14 +216,9 @@ def serve(peer: Peer) -> None:
 
 
 @contextlib.asynccontextmanager
-async def cancelled_at_end(running: Awaitable[None]) -> AsyncIterator[None]:
-    """For a worker that is one call: it runs inside, and its failure is the caller's."""
-    task = asyncio.ensure_future(running)
-    try:
+async def cancelled_at_end(running: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """For a worker that is one call: it runs meanwhile, and its failure ends what is inside."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(running)
         yield
-    finally:
-        if task.done():
-            await task
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
