@@ -2,9 +2,9 @@
 //! prints one line of JSON. With `--callback` before the request it is the peer that completes jobs in the application's
 //! transaction, which awa 0.6 can do only by way of a callback.
 //!
-//! Configuration: queue storage (awa's default engine) with its default slots; 1,024 workers shared out over the
-//! queues, no per-job deadline (which awa names as its short path: compact claims and completions), claims and
-//! completions in batches of 512 (default), bulk inserts by `enqueue_params_copy`.
+//! Configuration: queue storage (awa's default engine) with its default slots; 2,048 workers shared out over the
+//! queues, no per-job deadline (which awa names as its short path: compact claims and completions), claims of up to
+//! 2,048, completions in batches of 512 (default), bulk inserts by `enqueue_params_copy`.
 mod measure;
 mod worker;
 
@@ -116,9 +116,13 @@ fn describe(lane: Lane) -> Value {
         "version": env!("AWA_VERSION"),
         "runtime": concat!("Rust ", env!("RUSTC_VERSION")),
         "configuration": format!(
-            "queue storage (default), {} workers, deadline_duration 0 (compact claims), claim and completion batches of 512 (default), \
-             enqueue_params_copy by {BATCH}, {CALLS} at once; owned: {} workers, default deadline, pool of {}",
-            worker::WORKERS, worker::OWNED_WORKERS, worker::OWNED_WORKERS
+            "queue storage (default), {} workers, deadline_duration 0 (compact claims), claim_batch_size {}, completion batches of 512 (default), \
+             enqueue_params_copy by {BATCH}, {CALLS} at once; owned: {} workers on a pool of {}{}",
+            worker::WORKERS,
+            worker::CLAIM_BATCH,
+            worker::OWNED_WORKERS,
+            worker::OWNED_WORKERS,
+            if lane == Lane::Callback { ", default deadline_duration" } else { "" }
         ),
         "guarantee": "at least once, fenced by (job id, run_lease); a dead worker's jobs are rescued when their heartbeat is stale (default 90 s)",
         "owned": match lane {

@@ -9,7 +9,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, sleep_until};
 
-pub const WORKERS: u32 = 1_024;
+pub const WORKERS: u32 = 2_048;
+/// Claims of this size drained faster here than awa's default of 512.
+pub const CLAIM_BATCH: usize = 2_048;
 /// Handlers that hold a transaction: as many as there are connections for them.
 pub const OWNED_WORKERS: u32 = 32;
 const GRACE: Duration = Duration::from_secs(10);
@@ -23,6 +25,7 @@ pub fn builder(pool: &PgPool, queues: usize, workers: u32, deadline: Duration) -
         max_workers: (workers / queues as u32).max(1),
         poll_interval: Duration::from_millis(50),
         deadline_duration: deadline,
+        claim_batch_size: CLAIM_BATCH,
         ..QueueConfig::default()
     };
     (0..queues).fold(Client::builder(pool.clone()), |builder, index| builder.queue(queue_name(index), each.clone()))
