@@ -33,6 +33,7 @@ class Awa(Peer):
     }
     batch = BATCH
     calls = 2
+    runs_ahead = True
     completed = """
         select (select coalesce(sum(completed_count), 0) from awa.receipt_completion_batches)
             + (select count(*) from awa.done_entries where state = 'completed')
