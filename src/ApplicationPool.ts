@@ -115,7 +115,7 @@ const makeTransaction =
     client: SqlClient.SqlClient,
     version: number,
     maximumMillis: number,
-    admission: Effect.Semaphore
+    admission: Effect.Semaphore | undefined
   ): ApplicationPool["Type"]["transactionClosing"] =>
   (body, closing) =>
     Effect.uninterruptibleMask((restore) =>
@@ -123,6 +123,7 @@ const makeTransaction =
         if (Option.isSome(yield* Effect.serviceOption(SqlClient.TransactionConnection))) {
           return yield* new TransactionUnavailable({ reason: "a transaction is open already on this fiber" })
         }
+        if (admission === undefined) return yield* admitted(body, closing, client, restore, version, maximumMillis)
         yield* restore(admission.take(1))
         return yield* Effect.ensuring(
           admitted(body, closing, client, restore, version, maximumMillis),
@@ -180,9 +181,7 @@ const inTransaction = <A, E, R, B, EClosing>(
       connection: own.connection,
       finalizations
     }).pipe(Context.add(SqlClient.SqlClient, client), Context.add(SqlClient.TransactionConnection, [own.connection, 0]))
-    const ambient = yield* Effect.context<Exclude<R, InTransaction>>()
-    const provided = Effect.provide(Effect.provide(body, context), ambient)
-    const { clean, exit } = yield* runBody(provided, connection, restore, maximumMillis)
+    const { clean, exit } = yield* runBody(Effect.provide(body, context), connection, restore, maximumMillis)
     own.close()
     if (Exit.isFailure(exit)) {
       if (clean) yield* rollback(connection)
@@ -239,8 +238,8 @@ export const make = Effect.fnUntraced(function* (
     callerOwned
   }
   yield* checkBudget(runtime, connections, budget?.processes ?? 1, budget?.strict ?? false)
-  const unbounded = connections.mode === "shared" ? connections.application : Number.MAX_SAFE_INTEGER
-  const admission = yield* Effect.makeSemaphore(callerOwned ?? unbounded)
+  const bound = callerOwned ?? (connections.mode === "shared" ? connections.application : undefined)
+  const admission = bound === undefined ? undefined : yield* Effect.makeSemaphore(bound)
   const transactionClosing = makeTransaction(client, version, maximumMillis, admission)
   return { client, connections, transaction: (body) => transactionClosing(body, noClosing), transactionClosing }
 })

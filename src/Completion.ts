@@ -178,7 +178,7 @@ export const make = Effect.fnUntraced(function* (
 ): Effect.fn.Return<Completion["Type"], never, RuntimePool | Scope.Scope> {
   const pool = yield* RuntimePool
   const flush = makeFlush(pool, yield* Effect.scope)
-  const enqueue = yield* makeBatcher<EndRequest, Settled>({
+  const { ask: enqueue } = yield* makeBatcher<EndRequest, Settled>({
     maxSize: options?.maxBatch ?? 500,
     lingerMillis: options?.lingerMillis ?? 2,
     run: flush

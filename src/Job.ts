@@ -198,7 +198,7 @@ export const make = <
   ): Layer.Layer<Handles<Kind>, never, R> =>
     Layer.effect(
       tag,
-      Effect.map(Effect.context<R>(), (context): RegisteredHandler => ({
+      Effect.map(Effect.map(Effect.context<R>(), handlerContext), (contextIn): RegisteredHandler => ({
         kind,
         mode,
         retry: options.retry ?? RetryPolicy.standard,
@@ -211,7 +211,7 @@ export const make = <
                 new AttemptFailed({ reason: "payload", detail: ParseResult.TreeFormatter.formatErrorSync(error) })
             ),
             Effect.flatMap((payload) => run(attempt, payload)),
-            Effect.mapInputContext((ambient: Context.Context<never>) => handlerContext(context, ambient))
+            Effect.mapInputContext(contextIn)
           )
       }))
     )
@@ -245,13 +245,21 @@ export const make = <
   }
 }
 
-/** What the handler's layer was given, and of the worker's own context only the schema's name and the span. */
-const handlerContext = <R>(own: Context.Context<R>, ambient: Context.Context<never>): Context.Context<R> => {
-  const context = Context.add(own, InstalledSchema, Context.get(ambient, InstalledSchema))
-  return Option.match(Context.getOption(ambient, Tracer.ParentSpan), {
-    onNone: () => context,
-    onSome: (span) => Context.add(context, Tracer.ParentSpan, span)
-  })
+/**
+ * What the handler's layer was given, and of the worker's own context only the schema's name and the span. A context is copied by
+ * whatever is added to it, so the one without a span is kept: it is the same for every attempt.
+ */
+const handlerContext = <R>(own: Context.Context<R>) => {
+  let kept: { readonly schema: string; readonly context: Context.Context<R> } | undefined
+  return (ambient: Context.Context<never>): Context.Context<R> => {
+    const schema = Context.get(ambient, InstalledSchema)
+    if (kept?.schema !== schema) kept = { schema, context: Context.add(own, InstalledSchema, schema) }
+    const { context } = kept
+    return Option.match(Context.getOption(ambient, Tracer.ParentSpan), {
+      onNone: () => context,
+      onSome: (span) => Context.add(context, Tracer.ParentSpan, span)
+    })
+  }
 }
 
 const payloadRejected = (error: ParseResult.ParseError): PayloadRejected => {

@@ -17,7 +17,6 @@ import { backoffMillis } from "./internal/backoff.js"
 import { budgetLeft } from "./internal/budget.js"
 import { reportOf } from "./internal/classification.js"
 import { makeAskEvidence, makeEvidence } from "./internal/evidence.js"
-import { newFlushId } from "./internal/flushId.js"
 import { makeSettled } from "./internal/makeSettled.js"
 import { unbindToken } from "./internal/makeToken.js"
 import * as metrics from "./internal/metrics.js"
@@ -117,8 +116,8 @@ export const make = Effect.fnUntraced(function* (
         exited.kept = true
       }
       // only the waiting is cut off: the question is withdrawn, and asked by the watcher from then on
-      const evidence = yield* Effect.timeoutOption(
-        Effect.interruptible(evidenceOf(exited.subject.token)),
+      const evidence = yield* evidenceOf(
+        exited.subject.token,
         // beyond it ever longer, or a database that is slow to answer would never be heard
         remaining > 0 ? remaining : Math.min(keptMillis * 2 ** tries, longestMillis)
       )
@@ -152,7 +151,7 @@ export const make = Effect.fnUntraced(function* (
             handler,
             report,
             subject: { token, kind, exitClass: report.exitClass },
-            flushId: newFlushId(),
+            flushId: undefined,
             exitedAtMillis: monotonicMillis(),
             ending: undefined,
             seen: "none",

@@ -18,6 +18,7 @@ import { Completion } from "./Completion.js"
 import type { Handles, RegisteredHandler } from "./Handlers.js"
 import { Heartbeat } from "./Heartbeat.js"
 import * as InFlight from "./InFlight.js"
+import { InstalledSchema } from "./InstalledSchema.js"
 import { attemptHandle } from "./internal/attemptHandle.js"
 import { keepClaiming } from "./internal/claimLoop.js"
 import { handlerEnding, handlerExit, unknownKind } from "./internal/handlerRun.js"
@@ -222,7 +223,7 @@ export const make = Effect.fnUntraced(function* (
     const handler = byKind.get(entry.attempt.kind) ?? unknownKind(entry.attempt.kind)
     const run =
       entry.interruption === undefined
-        ? handlerExit(handler, attemptHandle(entry, finalizing), runtimePool.schema)
+        ? handlerExit(handler, attemptHandle(entry, finalizing))
         : Effect.succeed(Exit.interrupt(FiberId.none)) // claimed while the worker stopped: given back without a run
     const settled =
       entry.gated && handler.mode === "caller-owned"
@@ -268,7 +269,14 @@ export const make = Effect.fnUntraced(function* (
     permitsByQueue.push([queue, permits])
     const bucket =
       rateLimit === undefined ? undefined : yield* makeTokenBucket(rateLimit.limit, Duration.decode(rateLimit.interval))
-    yield* supervisor.forkClaimer(keepClaiming({ claim, wakeup, runtimeId, queue, permits, bucket, start }))
+    yield* supervisor.forkClaimer(
+      // the attempts are forked from here, and have it from here
+      Effect.provideService(
+        keepClaiming({ claim, wakeup, runtimeId, queue, permits, bucket, start }),
+        InstalledSchema,
+        runtimePool.schema
+      )
+    )
   }
   return {
     runtimeId,

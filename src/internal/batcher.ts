@@ -1,7 +1,7 @@
 import * as Cause from "effect/Cause"
-import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as FiberId from "effect/FiberId"
+import * as Option from "effect/Option"
 import * as Queue from "effect/Queue"
 import type * as Scope from "effect/Scope"
 
@@ -12,6 +12,13 @@ export interface Pending<A, B> {
   readonly wanted: () => boolean
   readonly answer: (answer: B) => void
   readonly die: (cause: Cause.Cause<never>) => void
+}
+
+/** @internal Neither needs a fiber, a timer's or a race's: this is done for every attempt. */
+export interface Batcher<A, B> {
+  readonly ask: (item: A) => Effect.Effect<B>
+  /** None when there is no answer within these milliseconds; the question is withdrawn then. */
+  readonly askWithin: (item: A, millis: number) => Effect.Effect<Option.Option<B>>
 }
 
 const interrupted = Cause.interrupt(FiberId.none)
@@ -30,7 +37,7 @@ export const makeBatcher = <A, B>(options: {
   readonly maxSize: number
   readonly lingerMillis: number
   readonly run: (batch: ReadonlyArray<Pending<A, B>>) => Effect.Effect<void>
-}): Effect.Effect<(item: A) => Effect.Effect<B>, never, Scope.Scope> =>
+}): Effect.Effect<Batcher<A, B>, never, Scope.Scope> =>
   Effect.gen(function* () {
     const queue = yield* Queue.unbounded<Pending<A, B>>()
     let closed = false
@@ -56,19 +63,32 @@ export const makeBatcher = <A, B>(options: {
       )
     })
     yield* Effect.forkScoped(Effect.forever(flush))
-    return (item) =>
-      Effect.suspend(() => {
-        if (closed) return Effect.failCause(interrupted)
-        const deferred = Deferred.unsafeMake<B>(FiberId.none)
+    const ask = (item: A, millis: number | undefined): Effect.Effect<Option.Option<B>> =>
+      Effect.async<Option.Option<B>>((resume) => {
+        if (closed) return resume(Effect.failCause(interrupted))
         let wanted = true
+        const end = (answer: Effect.Effect<Option.Option<B>>): void => {
+          if (!wanted) return
+          wanted = false
+          clearTimeout(timer)
+          resume(answer)
+        }
+        const timer = millis === undefined ? undefined : setTimeout(() => end(Effect.succeedNone), millis)
         queue.unsafeOffer({
           item,
           wanted: () => wanted,
-          answer: (answer) => Deferred.unsafeDone(deferred, Effect.succeed(answer)),
-          die: (cause) => Deferred.unsafeDone(deferred, Effect.failCause(cause))
+          answer: (answer) => end(Effect.succeed(Option.some(answer))),
+          die: (cause) => end(Effect.failCause(cause))
         })
-        return Effect.onInterrupt(Deferred.await(deferred), () => Effect.sync(() => (wanted = false)))
+        return Effect.sync(() => {
+          wanted = false
+          clearTimeout(timer)
+        })
       })
+    return {
+      ask: (item) => Effect.map(ask(item, undefined), Option.getOrThrow),
+      askWithin: ask
+    }
   })
 
 /**

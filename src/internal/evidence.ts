@@ -2,7 +2,7 @@ import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import type { DatabaseError, RuntimePool } from "../RuntimePool.js"
 import { backoff } from "./backoff.js"
-import { makeBatcher, type Pending } from "./batcher.js"
+import { type Batcher, makeBatcher, type Pending } from "./batcher.js"
 import * as Column from "./column.js"
 import type { Token } from "./makeToken.js"
 import { monotonicMillis } from "./monotonic.js"
@@ -61,7 +61,7 @@ export const makeAskEvidence = (pool: RuntimePool["Type"]): AskEvidence => {
 export const makeEvidence = (
   ask: AskEvidence,
   lingerMillis: number
-): Effect.Effect<(token: Token) => Effect.Effect<Evidence>, never, Scope.Scope> => {
+): Effect.Effect<Batcher<Token, Evidence>["askWithin"], never, Scope.Scope> => {
   const answer = (batch: ReadonlyArray<Pending<Token, Evidence>>, tries: number): Effect.Effect<void> => {
     const wanted = batch.filter((pending) => pending.wanted())
     if (wanted.length === 0) return Effect.void
@@ -77,5 +77,8 @@ export const makeEvidence = (
         ).pipe(Effect.zipRight(backoff(tries)), Effect.zipRight(Effect.suspend(() => answer(wanted, tries + 1))))
     })
   }
-  return makeBatcher<Token, Evidence>({ maxSize: maxAsked, lingerMillis, run: (batch) => answer(batch, 0) })
+  return Effect.map(
+    makeBatcher<Token, Evidence>({ maxSize: maxAsked, lingerMillis, run: (batch) => answer(batch, 0) }),
+    ({ askWithin }) => askWithin
+  )
 }

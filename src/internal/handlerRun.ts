@@ -2,7 +2,6 @@ import * as Cause from "effect/Cause"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
-import { InstalledSchema } from "../InstalledSchema.js"
 import type { AttemptHandle, RegisteredHandler } from "../Handlers.js"
 import type { Entry } from "../InFlight.js"
 import { AttemptFailed } from "../JobError.js"
@@ -30,8 +29,7 @@ export const unknownKind = (kind: string): RegisteredHandler => ({
  */
 export const handlerExit = (
   handler: RegisteredHandler,
-  handle: AttemptHandle,
-  schema: string
+  handle: AttemptHandle
 ): Effect.Effect<Exit.Exit<unknown, unknown>> => {
   const run = Effect.suspend(() => handler.run(handle))
   const timed = Option.match(handler.timeout, {
@@ -43,7 +41,6 @@ export const handlerExit = (
       })
   })
   return timed.pipe(
-    Effect.provideService(InstalledSchema, schema),
     Effect.annotateLogs({ jobId: String(handle.jobId), kind: handler.kind, attempt: handle.attempt }),
     Effect.interruptible,
     Effect.exit

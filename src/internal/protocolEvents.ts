@@ -74,9 +74,18 @@ export const observe = (
   event?: ProtocolEvent,
   more?: Readonly<Record<string, string>>
 ): Effect.Effect<void> =>
-  Effect.zipRight(
-    Metric.increment(
-      Metric.tagged(Metric.tagged(metrics.reconciliations, "verdict", verdict), "exit", subject.exitClass)
-    ),
-    event === undefined ? Effect.void : tellEvent(subject, event, more)
-  )
+  event === undefined
+    ? Metric.increment(reconciliationOf(verdict, subject.exitClass))
+    : Effect.zipRight(Metric.increment(reconciliationOf(verdict, subject.exitClass)), tellEvent(subject, event, more))
+
+const tagged = new Map<string, typeof metrics.reconciliations>()
+
+/** Made once for each of the few combinations: a metric that is tagged anew is looked up anew. */
+const reconciliationOf = (verdict: SettledHow | LaterVerdict, exitClass: ExitClass): typeof metrics.reconciliations => {
+  const key = `${verdict} ${exitClass}`
+  const known = tagged.get(key)
+  if (known !== undefined) return known
+  const made = Metric.tagged(Metric.tagged(metrics.reconciliations, "verdict", verdict), "exit", exitClass)
+  tagged.set(key, made)
+  return made
+}

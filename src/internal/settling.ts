@@ -4,6 +4,7 @@ import type { Entry } from "../InFlight.js"
 import { classify, endingOf, type ExitReport, protocolEvent } from "./classification.js"
 import { type Ending, noCallback, plainEnding } from "./ending.js"
 import type { Evidence } from "./evidence.js"
+import { newFlushId } from "./flushId.js"
 import type { SettledHow } from "./makeSettled.js"
 import type { ProtocolEvent, Subject } from "./protocolEvents.js"
 import type { makeSettleAttempt } from "./settleAttempt.js"
@@ -14,8 +15,8 @@ export interface Exited {
   readonly handler: RegisteredHandler
   readonly report: ExitReport
   readonly subject: Subject
-  /** The same over all tries, so that an end whose answer was lost is known for the attempt's own. */
-  readonly flushId: string
+  /** Drawn when the attempt is first ended, the same over all tries: an end whose answer was lost is known for its own. */
+  flushId: string | undefined
   readonly exitedAtMillis: number
   /** How the attempt is being ended, once it was seen open. */
   ending: Ending | undefined
@@ -47,7 +48,7 @@ const whenOpen = ({ report }: Exited) =>
 export const makeStep = (settleAttempt: ReturnType<typeof makeSettleAttempt>) => {
   const open = Effect.fnUntraced(function* (exited: Exited): Effect.fn.Return<Conclusion | Again> {
     const ending = (exited.ending ??= yield* endingOf(exited.report, exited.handler, exited.entry))
-    const answer = yield* settleAttempt(exited.flushId, exited.subject.token, ending)
+    const answer = yield* settleAttempt((exited.flushId ??= newFlushId()), exited.subject.token, ending)
     switch (answer) {
       case "closed":
       case "repeated":
@@ -76,7 +77,7 @@ export const makeStep = (settleAttempt: ReturnType<typeof makeSettleAttempt>) =>
     outcome: string,
     event: ProtocolEvent | undefined
   ): Effect.fn.Return<Conclusion | Again> {
-    if (exited.ending !== undefined) {
+    if (exited.ending !== undefined && exited.flushId !== undefined) {
       // perhaps it was this very exit, whose answer was lost: the flush's id tells
       const answer = yield* settleAttempt(exited.flushId, exited.subject.token, exited.ending)
       if (answer === "repeated") return { how: "closed", outcome: exited.ending.outcome, event: whenOpen(exited) }

@@ -20,12 +20,12 @@ const abandonMillis = 1_000
  *
  * @internal
  */
-export const runBody = <A, E>(
-  body: Effect.Effect<A, E>,
+export const runBody = <A, E, R>(
+  body: Effect.Effect<A, E, R>,
   connection: Connection,
   restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
   maximumMillis: number
-): Effect.Effect<{ readonly exit: Exit.Exit<A, E | TransactionTooLong>; readonly clean: boolean }> =>
+): Effect.Effect<{ readonly exit: Exit.Exit<A, E | TransactionTooLong>; readonly clean: boolean }, never, R> =>
   Effect.gen(function* () {
     const fiber = yield* Effect.fork(restore(body))
     const waited = yield* Effect.exit(restore(observe(fiber, maximumMillis)))
