@@ -14,11 +14,12 @@ const redisOf = ({ redis }: Place) => {
   return new Redis(redis, { maxRetriesPerRequest: null })
 }
 
-const poolOf = ({ url }: Place, max = connections) => new pg.Pool({ connectionString: url, max })
+const poolOf = ({ url }: Place, max = connections, options?: string) =>
+  new pg.Pool({ connectionString: url, max, ...(options === undefined ? {} : { options }) })
 
-/** The same pool by BullMQ's own type for it. */
+/** A pool that finds BullMQ's schema, as it asks of a pool which it has not made itself. */
 const bullPoolOf = (place: Place, max?: number) => {
-  const pool: unknown = poolOf(place, max)
+  const pool: unknown = poolOf(place, max, "-c search_path=bullmq")
   if (!isPgPool(pool)) throw new Error("BullMQ does not know a pool of node-postgres")
   return pool
 }
