@@ -5,7 +5,9 @@ import type { Entry } from "./journal.js"
 import { measures } from "./measures.js"
 import { peersOf, type Row, rowsOf } from "./summary.js"
 
-const { document } = parseHTML("<!doctype html><html><body></body></html>")
+/** By its type it is one of a browser, whose names this program does not know. */
+const page: unknown = parseHTML("<!doctype html><html><body></body></html>")
+const document: unknown = typeof page === "object" && page !== null && "document" in page ? page.document : undefined
 
 const ours = "#d55e00"
 const others = "#0072b2"
@@ -19,8 +21,13 @@ const namesOf = (entries: ReadonlyArray<Entry>) =>
 const colourOf = (peer: string): string =>
   peer.startsWith("effect-awa") ? ours : peer === "floor" ? reference : others
 
-const draw = (options: Plot.PlotOptions): string => {
-  const drawn: unknown = Plot.plot({ ...options, document, style })
+/** With the title as a part of the picture: Plot's own would be HTML around it. */
+const draw = (title: string, { marks = [], ...options }: Plot.PlotOptions): string => {
+  const heading = Plot.text([title], {
+    ...{ frameAnchor: "top-left", lineAnchor: "bottom", dy: -26, fontSize: 15, fontWeight: "bold" },
+    ...{ dx: 10 - (options.marginLeft ?? 0), facet: "super" }
+  })
+  const drawn: unknown = Plot.plot({ ...options, marginTop: 56, marks: [heading, ...marks], document, style })
   if (typeof drawn !== "object" || drawn === null || !("outerHTML" in drawn)) throw new Error("nothing was drawn")
   // a figure around the picture is a matter of web pages
   const svg = /<svg[\s\S]*<\/svg>/.exec(String(drawn.outerHTML))?.[0]
@@ -39,10 +46,9 @@ interface Bar {
 const frame = { width: 860, marginLeft: 210, marginRight: 90 }
 
 const bars = (title: string, label: string, list: ReadonlyArray<Bar>): string =>
-  draw({
+  draw(title, {
     ...frame,
-    title,
-    height: 70 + 28 * list.length,
+    height: 100 + 28 * list.length,
     x: { label, grid: true, zero: true, tickFormat: "~s" },
     y: { label: null, domain: list.map(({ peer }) => peer) },
     marks: [
@@ -76,10 +82,9 @@ const latencies = (title: string, rows: ReadonlyArray<Row>, names: ReadonlyMap<s
     })
   )
   const order = [...dots].filter(({ quantile }) => quantile === "p50").sort((a, b) => a.millis - b.millis)
-  return draw({
+  return draw(title, {
     ...frame,
-    title,
-    height: 90 + 28 * order.length,
+    height: 120 + 28 * order.length,
     x: { label: "milliseconds since the call →", type: "log", grid: true },
     y: { label: null, domain: order.map(({ peer }) => peer) },
     color: { legend: false, domain: ["p50", "p95", "p99"], range: ["#009e73", "#e69f00", "#d55e00"] },
@@ -97,12 +102,11 @@ const lines = (
   labels: { readonly x: string; readonly y: string },
   points: ReadonlyArray<{ readonly peer: string; readonly facet: string; readonly x: number; readonly y: number }>
 ): string =>
-  draw({
+  draw(title, {
     width: 860,
     height: 180 + 160 * new Set(points.map(({ facet }) => facet)).size,
     marginLeft: 70,
     marginRight: 170,
-    title,
     x: { label: labels.x, grid: true },
     y: { label: labels.y, grid: true, zero: true, tickFormat: "~s" },
     fy: { label: null },
@@ -111,7 +115,16 @@ const lines = (
       Plot.line(points, { x: "x", y: "y", fy: "facet", stroke: "peer", marker: "dot" }),
       Plot.text(
         points,
-        Plot.selectLast({ x: "x", y: "y", fy: "facet", z: "peer", text: "peer", fill: "peer", textAnchor: "start", dx: 8 })
+        Plot.selectLast({
+          x: "x",
+          y: "y",
+          fy: "facet",
+          z: "peer",
+          text: "peer",
+          fill: "peer",
+          textAnchor: "start",
+          dx: 8
+        })
       )
     ]
   })
@@ -133,7 +146,12 @@ const windows = (rows: ReadonlyArray<Row>, names: ReadonlyMap<string, string>) =
     )
   )
 
-const chart = (measure: string, title: string, rows: ReadonlyArray<Row>, names: ReadonlyMap<string, string>): string => {
+const chart = (
+  measure: string,
+  title: string,
+  rows: ReadonlyArray<Row>,
+  names: ReadonlyMap<string, string>
+): string => {
   switch (measure) {
     case "latency":
     case "half":

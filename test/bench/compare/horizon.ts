@@ -17,11 +17,12 @@ const scanSeconds = 10
 const scanning = async (url: string, startSeconds: number, stopped: AbortSignal): Promise<void> => {
   const client = await connected(url)
   const rest = (millis: number) => sleep(millis, undefined, { signal: stopped }).catch(() => undefined)
+  const isStopped = () => stopped.aborted
   await rest(startSeconds * 1000)
-  while (!stopped.aborted) {
+  while (!isStopped()) {
     await client.query("begin isolation level repeatable read")
     const until = performance.now() + scanSeconds * 1000
-    while (!stopped.aborted && performance.now() < until) {
+    while (!isStopped() && performance.now() < until) {
       await client.query("select sum(n) from bench_accounts")
       await rest(200)
     }

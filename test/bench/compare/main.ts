@@ -2,6 +2,7 @@
  * effect-awa beside other queues, on one server, in one run: `npm run bench -- --help` tells of the flags, README.md in this
  * folder of what is measured and how.
  */
+import { NodeRuntime } from "@effect/platform-node"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
@@ -81,6 +82,10 @@ if (process.argv.includes("--help")) {
   if (options.resume !== undefined && !existsSync(path)) throw new Error(`there is no run ${run} in ${options.out}`)
   const journal = openJournal(path)
   console.log(`Run ${run}; if it is interrupted, --resume ${run} goes on with it`)
-  if (!options.reportOnly) await Effect.runPromise(measure(options, journal))
-  report(options, run, journal)
+  // an interruption ends the servers before the process
+  const measured = options.reportOnly ? Effect.void : measure(options, journal)
+  NodeRuntime.runMain(
+    Effect.andThen(measured, () => report(options, run, journal)),
+    { disablePrettyLogger: true }
+  )
 }

@@ -38,7 +38,8 @@ const list = (text: string): ReadonlyArray<string> => text.split(",").filter((na
 const measuresOf = (text: string): ReadonlyArray<string> => {
   if (text === "all") return measureNames
   const unknown = list(text).filter((name) => !measureNames.includes(name))
-  if (unknown.length > 0) throw new Error(`--measures knows ${measureNames.join(", ")} and all, not ${unknown.join(", ")}`)
+  if (unknown.length > 0)
+    throw new Error(`--measures knows ${measureNames.join(", ")} and all, not ${unknown.join(", ")}`)
   return list(text)
 }
 

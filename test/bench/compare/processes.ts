@@ -47,6 +47,9 @@ export const usedByFamily = (pid: number): number | undefined => {
   if (root === undefined) return undefined
   const pids = readdirSync("/proc").filter((name) => /^\d+$/.test(name))
   const living = pids.map((name) => ticksOf(Number(name))).filter((ticks) => ticks?.parent === pid)
-  const ticks = living.reduce((sum, child) => sum + (child?.own ?? 0) + (child?.children ?? 0), root.own + root.children)
+  const ticks = living.reduce(
+    (sum, child) => sum + (child?.own ?? 0) + (child?.children ?? 0),
+    root.own + root.children
+  )
   return ticks / ticksPerSecond
 }

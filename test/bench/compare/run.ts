@@ -26,8 +26,7 @@ export const rememberedRate =
 
 const isDone = ({ entries }: Journal, { attempt, measure, round }: Place, peer: string): boolean =>
   [...entriesOf(entries, "result"), ...entriesOf(entries, "none")].some(
-    (entry) =>
-      entry.peer === peer && entry.measure === measure && entry.round === round && entry.attempt === attempt
+    (entry) => entry.peer === peer && entry.measure === measure && entry.round === round && entry.attempt === attempt
   )
 
 /** In each round another peer is the first. */
@@ -63,8 +62,7 @@ const oneRound = async (
   if (left.length === 0) return
   // a round that is gone on with keeps the calibration it was begun with
   const known = entriesOf(journal.entries, "calibration").some(
-    (entry) =>
-      entry.measure === place.measure && entry.round === place.round && entry.attempt === place.attempt
+    (entry) => entry.measure === place.measure && entry.round === place.round && entry.attempt === place.attempt
   )
   if (!known) {
     const now: Calibration = calibrate(context.options.out, context.options.quick)

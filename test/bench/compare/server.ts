@@ -39,7 +39,9 @@ const freePort = (): Promise<number> =>
     server.once("error", reject)
     server.listen(0, "127.0.0.1", () => {
       const address = server.address()
-      server.close(() => (typeof address === "object" && address !== null ? resolve(address.port) : reject(new Error())))
+      server.close(() =>
+        typeof address === "object" && address !== null ? resolve(address.port) : reject(new Error())
+      )
     })
   })
 

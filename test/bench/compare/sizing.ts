@@ -6,29 +6,36 @@ export interface Trial {
 }
 
 const growth = 20
-const trials = 4
+const trials = 5
 
 /**
- * Runs trials, each larger than the one before, until one took long enough to be believed, and answers the rate of the last one
- * in jobs per second.
+ * Runs trials, each larger than the one before, until one took so much longer than the first that the difference can be
+ * believed, and answers the rate in jobs per second. What the first one took is mostly start-up, and is left out of it.
  */
 export const findRate = async (
   believed: number,
   most: number,
   trial: (jobs: number) => Promise<Trial>
 ): Promise<number> => {
-  let jobs = Math.min(most, 200)
-  for (let tries = 1; ; tries += 1) {
-    const tried = await trial(jobs)
-    const rate = tried.jobs / tried.seconds
-    if (tried.seconds >= believed || tries === trials || jobs >= most) return rate
-    jobs = nextTrial(jobs, rate, believed, most)
+  const first = await trial(Math.min(most, 200))
+  let last = first
+  for (let tries = 1; tries < trials && last.jobs < most && last.seconds < first.seconds + believed; tries += 1) {
+    last = await trial(nextTrial(first, last, believed, most))
   }
+  return marginalRate(first, last)
 }
 
-/** What would take half as long again as is needed, but not too much more than before: a first rate is mostly start-up. */
-export const nextTrial = (jobs: number, rate: number, believed: number, most: number): number =>
-  Math.min(most, Math.ceil(Math.max(jobs * 2, Math.min(jobs * growth, rate * believed * 1.5))))
+/** What the jobs of the last trial beyond those of the first took; of a single trial, or one that was no slower, the whole. */
+export const marginalRate = (first: Trial, last: Trial): number =>
+  last.jobs > first.jobs && last.seconds > first.seconds
+    ? (last.jobs - first.jobs) / (last.seconds - first.seconds)
+    : last.jobs / last.seconds
+
+/** What would take half as long again as is needed, but neither less than twice nor more than twenty times as many as before. */
+export const nextTrial = (first: Trial, last: Trial, believed: number, most: number): number => {
+  const needed = marginalRate(first, last) * believed * 1.5
+  return Math.min(most, Math.round(last.jobs * Math.min(growth, Math.max(2, needed / last.jobs))))
+}
 
 /** Jobs for a run of so many seconds, in whole hundreds. */
 export const jobsFor = (rate: number, seconds: number, most: number): number =>

@@ -90,7 +90,9 @@ export const measureTable = (entries: ReadonlyArray<Entry>, measure: string): st
       return spread === undefined ? "" : withSpread(spread, show)
     })
   ])
-  return [table(["", ...shown.map(({ title }) => title)], cells), ...(notes.length > 0 ? ["", ...notes] : [])].join("\n")
+  return [table(["", ...shown.map(({ title }) => title)], cells), ...(notes.length > 0 ? ["", ...notes] : [])].join(
+    "\n"
+  )
 }
 
 const peersTable = (entries: ReadonlyArray<Entry>): string =>
@@ -136,20 +138,12 @@ export const markdown = (entries: ReadonlyArray<Entry>, images: ReadonlyMap<stri
     })
   return [
     `Measured on ${run?.machine}, PostgreSQL ${run?.server} (${run?.settings}), commit ${run?.commit}, ${run?.at.slice(0, 10)}, by`,
-    "",
-    "```sh",
-    run?.command ?? "",
-    "```",
-    "",
-    "Medians, with the least and the most of the rounds in parentheses; the peers take turns within each round.",
-    noiseNote(entries),
-    "",
+    `\`\`\`sh\n${run?.command}\n\`\`\``,
+    `Medians, with the least and the most of the rounds in parentheses; the peers take turns within each round.\n${noiseNote(entries)}`,
     ...(ratiosOf(entries).length > 0 ? ["### Ratios within this run", ratiosTable(entries)] : []),
     ...sections,
     "### What was compared",
     peersTable(entries),
     ...(skipped.size > 0 ? ["Left out:", [...skipped].map(([peer, why]) => `- ${peer}: ${cell(why)}`).join("\n")] : [])
-  ]
-    .join("\n\n")
-    .replaceAll(/\n{3,}/g, "\n\n")
+  ].join("\n\n")
 }

@@ -34,7 +34,12 @@ const ordinaryHandler = process.argv[2] === "ordinary"
 const handler = ({ lane, started }: Work) => {
   if (lane === "ordinary") return Bench.toLayer((job) => Effect.sync(() => started(job.payload)))
   return ordinaryHandler
-    ? Bench.toLayer((job) => Effect.zipRight(Effect.sync(() => started(job.payload)), Effect.asVoid(change(job.payload))))
+    ? Bench.toLayer((job) =>
+        Effect.zipRight(
+          Effect.sync(() => started(job.payload)),
+          Effect.asVoid(change(job.payload))
+        )
+      )
     : Bench.toLayerCallerOwned((job) =>
         Effect.zipRight(
           Effect.sync(() => started(job.payload)),

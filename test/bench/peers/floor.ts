@@ -104,7 +104,9 @@ const latency = async (url: string, perSecond: number, seconds: number) => {
 const install = async (url: string) => {
   const client = new pg.Client({ connectionString: url })
   await client.connect()
-  await client.query("create table bench_narrow (id bigint generated always as identity primary key, payload text not null)")
+  await client.query(
+    "create table bench_narrow (id bigint generated always as identity primary key, payload text not null)"
+  )
   await client.query("create table bench_claims (n integer primary key, claimed boolean not null)")
   await client.end()
   return {}

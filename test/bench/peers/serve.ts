@@ -77,7 +77,13 @@ function* calls(from: number, to: number, size: number, queues: ReadonlyArray<st
   for (const group of groups) if (group.payloads.length > 0) yield group
 }
 
-const enqueueRange = async (peer: Peer, producer: Producer, from: number, to: number, queues: ReadonlyArray<string>) => {
+const enqueueRange = async (
+  peer: Peer,
+  producer: Producer,
+  from: number,
+  to: number,
+  queues: ReadonlyArray<string>
+) => {
   const waiting = calls(from, to, peer.bulk.size, queues)
   const lane = async () => {
     for (const { payloads, queue } of waiting) await producer.enqueue(queue, payloads)
@@ -150,7 +156,11 @@ const drain = async (
 const maxUnderWay = 200
 
 /** An open loop: what is late is caught up with, so that a stall is seen in the samples. */
-export const atRate = async (perSecond: number, seconds: number, one: (n: number) => Promise<unknown>): Promise<number> => {
+export const atRate = async (
+  perSecond: number,
+  seconds: number,
+  one: (n: number) => Promise<unknown>
+): Promise<number> => {
   const begun = performance.now()
   const underWay = new Set<Promise<unknown>>()
   let sent = 0
@@ -186,7 +196,9 @@ const latency = async (peer: Peer, place: Place, perSecond: number, seconds: num
   const called = new Map<number, number>()
   const returned = new Map<number, number>()
   const begun = new Map<number, number>()
-  const started = ({ n }: Payload) => void (begun.has(n) || begun.set(n, performance.now()))
+  const started = ({ n }: Payload) => {
+    if (!begun.has(n)) begun.set(n, performance.now())
+  }
   const running = await peer.work(place, { queues, lane: "ordinary", started, trickle: true })
   const producer = await peer.producer(place, queues)
   const [queue = ""] = queues

@@ -51,13 +51,14 @@ await serve({
     configure(place)
     // A data source would commit the update together with its step's checkpoint, but those that the registry has (4.x) call
     // functions which this SDK no longer exports.
-    const accounts =
-      lane === "owned" ? new pg.Pool({ connectionString: place.url, max: connections }) : undefined
+    const accounts = lane === "owned" ? new pg.Pool({ connectionString: place.url, max: connections }) : undefined
     DBOS.registerWorkflow(
       async (payload: Payload) => {
         started(payload)
         if (accounts === undefined) return
-        await DBOS.runStep(() => accounts.query(changeAccount, [accountOf(payload)]).then(() => null), { name: "change" })
+        await DBOS.runStep(() => accounts.query(changeAccount, [accountOf(payload)]).then(() => null), {
+          name: "change"
+        })
       },
       { name: "bench" }
     )
