@@ -9,14 +9,17 @@ import { ask } from "./ask.js"
 export const root = join(import.meta.dirname, "../../..")
 const folder = join(root, "test/bench/peers")
 
+const Command = Schema.Array(Schema.String)
+
+/** A command that needs not be run when what it makes is newer than all that it makes it from. */
+const Step = Schema.Struct({ run: Command, makes: Schema.String, from: Schema.Array(Schema.String) })
+
 const Entry = Schema.Struct({
   name: Schema.String,
   /** Programs without which it is left out, with a note that says so. */
   tools: Schema.Array(Schema.String),
   /** Commands, run from the root of the repository. */
-  build: Schema.Array(Schema.Array(Schema.String)),
-  /** What is newer than the other, when nothing needs to be built. */
-  built: Schema.optional(Schema.Struct({ file: Schema.String, from: Schema.String })),
+  build: Schema.Array(Schema.Union(Command, Step)),
   /** `{node}` is the newest Node there is. */
   start: Schema.Array(Schema.String),
   minimumNode: Schema.optional(Schema.String),
@@ -54,15 +57,21 @@ const atLeast = (version: string, minimum: string): boolean =>
 
 const hasTool = (tool: string): boolean => spawnSync("sh", ["-c", `command -v "$0"`, tool]).status === 0
 
-const isBuilt = ({ built }: Entry): boolean => {
-  if (built === undefined) return false
-  const [file, from] = [join(root, built.file), join(root, built.from)]
-  return existsSync(file) && statSync(file).mtimeMs >= statSync(from).mtimeMs
+/** Of a file, or of all files below a folder. */
+const changedAt = (path: string): number =>
+  statSync(path).isDirectory()
+    ? Math.max(0, ...readdirSync(path).map((name) => changedAt(join(path, name))))
+    : statSync(path).mtimeMs
+
+const isMade = ({ from, makes }: typeof Step.Type): boolean => {
+  const made = join(root, makes)
+  return existsSync(made) && from.every((source) => changedAt(join(root, source)) <= statSync(made).mtimeMs)
 }
 
 const build = (entry: Entry, done: Set<string>): void => {
-  if (isBuilt(entry)) return
-  for (const [program = "", ...args] of entry.build) {
+  for (const step of entry.build) {
+    if ("run" in step && isMade(step)) continue
+    const [program = "", ...args] = "run" in step ? step.run : step
     const line = [program, ...args].join(" ")
     if (done.has(line)) continue
     console.log(`  building ${entry.name}: ${line}`)

@@ -11,7 +11,8 @@ import pg from "pg"
 import { accountOf, type Payload, type Place, serve, type Work } from "./serve.js"
 
 const { version } = Schema.decodeUnknownSync(Schema.parseJson(Schema.Struct({ version: Schema.String })))(
-  readFileSync(new URL("../../../package.json", import.meta.url), "utf8")
+  // the bundle is in dist
+  readFileSync(new URL("../../../../package.json", import.meta.url), "utf8")
 )
 
 /** As many handlers run at once: those that finish at once, and those that hold a connection. */
