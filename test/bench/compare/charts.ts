@@ -7,7 +7,7 @@ import { peersOf, type Row, rowsOf } from "./summary.js"
 
 /** By its type it is one of a browser, whose names this program does not know. */
 const page: unknown = parseHTML("<!doctype html><html><body></body></html>")
-const document: unknown = typeof page === "object" && page !== null && "document" in page ? page.document : undefined
+const document: unknown = page instanceof Object ? Reflect.get(page, "document") : undefined
 
 const ours = "#d55e00"
 const others = "#0072b2"

@@ -161,12 +161,12 @@ describe("what is reported", () => {
   })
 
   it("replaces its section of the README, and nothing else", () => {
-    const once = replaceSection("# Title\n\nText\n", "first")
-    expect(once).toMatch(/^# Title\n\nText\n\n## Beside other queues\n\n/)
-    const after = replaceSection(`${once}\n## More\n`, "second")
-    expect(after).toContain("second")
-    expect(after).not.toContain("first")
-    expect(after).toMatch(/\n## More\n$/)
-    expect(replaceSection(after, "second")).toBe(after)
+    const once = replaceSection("# Title\n\n## Use\n\nText\n\n## Development\n\nMore\n", "first")
+    expect(once).toMatch(
+      /^# Title\n\n## Use\n\nText\n\n## Beside other queues\n\n<!--[^]*-->\n\n## Development\n\nMore\n$/
+    )
+    const after = replaceSection(once, "second")
+    expect(after).toBe(once.replace("first", "second"))
+    expect(replaceSection("# Title\n", "first")).toMatch(/^# Title\n\n## Beside other queues\n\n<!--/)
   })
 })

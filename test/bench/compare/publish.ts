@@ -9,13 +9,17 @@ const begin = "<!-- benchmark: written by npm run bench -- --publish -->"
 const end = "<!-- /benchmark -->"
 const results = "test/bench/results"
 
-/** The text between the markers is replaced; without markers a section is put before the end. */
+const heading = "## Beside other queues"
+
+/** The text between the markers is replaced; without markers the section becomes the last but one. */
 export const replaceSection = (readme: string, text: string): string => {
   const section = `${begin}\n\n${text}\n\n${end}`
   const [from, to] = [readme.indexOf(begin), readme.indexOf(end)]
-  return from === -1 || to < from
-    ? `${readme.trimEnd()}\n\n## Beside other queues\n\n${section}\n`
-    : `${readme.slice(0, from)}${section}${readme.slice(to + end.length)}`
+  if (from !== -1 && to > from) return `${readme.slice(0, from)}${section}${readme.slice(to + end.length)}`
+  const last = readme.lastIndexOf("\n## ")
+  return last === -1
+    ? `${readme.trimEnd()}\n\n${heading}\n\n${section}\n`
+    : `${readme.slice(0, last)}\n${heading}\n\n${section}\n${readme.slice(last)}`
 }
 
 export const publish = (entries: ReadonlyArray<Entry>, images: ReadonlyMap<string, string>): void => {
