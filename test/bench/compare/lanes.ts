@@ -23,7 +23,7 @@ const fillFor = async (peer: Peer, session: Session, lane: Lane, jobs: number): 
 
 export const rateOf = (context: Context, peer: Peer, lane: Lane): Promise<number> =>
   context.rate(peer, lane, () =>
-    findRate(context.options.quick ? 0.3 : 1.5, context.options.maxJobs, (jobs) =>
+    findRate(context.options.quick ? 0.3 : 3, context.options.maxJobs, (jobs) =>
       withPeer(context, peer, async (session) => {
         await fillFor(peer, session, lane, jobs)
         return (await session.ask(laneWish(lane, jobs), Protocol.Count, timeoutFor(jobs))).value

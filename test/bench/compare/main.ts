@@ -57,7 +57,7 @@ const measure = (options: Options, journal: Journal): Effect.Effect<void, Error>
       command: ["npm run bench", ...(process.argv.length > 2 ? ["--", ...process.argv.slice(2)] : [])].join(" ")
     })
     const context = { server, admin, redis, options, rate: rememberedRate(journal) }
-    yield* Effect.promise(() => runRounds(context, journal, peers, options))
+    yield* Effect.promise((signal) => runRounds({ ...context, signal }, journal, peers, options))
   }).pipe(Effect.scoped)
 
 const report = (options: Options, run: string, journal: Journal): void => {

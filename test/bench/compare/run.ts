@@ -25,8 +25,9 @@ export const rememberedRate =
     return perSecond
   }
 
+/** What has failed is tried again when a run is gone on with. */
 const isDone = ({ entries }: Journal, { attempt, measure, round }: Place, peer: string): boolean =>
-  [...entriesOf(entries, "result"), ...entriesOf(entries, "none")].some(
+  [...entriesOf(entries, "result"), ...entriesOf(entries, "none").filter(({ kind }) => kind === "unsupported")].some(
     (entry) => entry.peer === peer && entry.measure === measure && entry.round === round && entry.attempt === attempt
   )
 
@@ -44,6 +45,8 @@ const measureOne = async (context: Context, journal: Journal, measure: Measure, 
     const shown = Object.entries(values.numbers).slice(0, 4)
     say(`${what}: ${shown.map(([name, value]) => `${name} ${short(value)}`).join(", ")}`)
   } catch (error) {
+    // an interrupted run has lost its servers: that is nobody's failure
+    context.signal.throwIfAborted()
     const kind = error instanceof PeerCannot ? "unsupported" : "failed"
     const why = error instanceof Error ? error.message : String(error)
     journal.add({ entry: "none", ...place, peer: peer.name, kind, why: why.slice(0, 500) })
@@ -69,7 +72,10 @@ const oneRound = async (
     const now: Calibration = calibrate(context.options.out, context.options.quick)
     journal.add({ entry: "calibration", ...place, ...now })
   }
-  for (const peer of left) await measureOne(context, journal, measure, place, peer)
+  for (const peer of left) {
+    context.signal.throwIfAborted()
+    await measureOne(context, journal, measure, place, peer)
+  }
 }
 
 const mostAttempts = 3

@@ -11,6 +11,8 @@ export interface Context {
   readonly admin: Admin
   readonly redis: Redis | undefined
   readonly options: Options
+  /** Aborted when the run is interrupted. */
+  readonly signal: AbortSignal
   /** In jobs per second, from a trial that is made once in a run. */
   readonly rate: (peer: Peer, lane: string, find: () => Promise<number>) => Promise<number>
 }
