@@ -68,6 +68,14 @@ const isMade = ({ from, makes }: typeof Step.Type): boolean => {
   return existsSync(made) && from.every((source) => changedAt(join(root, source)) <= statSync(made).mtimeMs)
 }
 
+/** What a package manager says first is the reason; what it says last is how to call it. */
+const withoutWarnings = (said: string): string =>
+  said
+    .split("\n")
+    .filter((text) => !text.startsWith("npm warn"))
+    .join("\n")
+    .slice(0, 1000)
+
 const build = (entry: Entry, done: Set<string>): void => {
   for (const step of entry.build) {
     if ("run" in step && isMade(step)) continue
@@ -76,7 +84,7 @@ const build = (entry: Entry, done: Set<string>): void => {
     if (done.has(line)) continue
     console.log(`  building ${entry.name}: ${line}`)
     const { error, status, stderr } = spawnSync(program, args, { cwd: root, encoding: "utf8" })
-    if (status !== 0) throw new Error(`${line}: ${error?.message ?? stderr.slice(-1000)}`)
+    if (status !== 0) throw new Error(`${line}: ${error?.message ?? withoutWarnings(stderr)}`)
     done.add(line)
   }
 }
