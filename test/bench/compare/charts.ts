@@ -96,38 +96,52 @@ const latencies = (title: string, rows: ReadonlyArray<Row>, names: ReadonlyMap<s
   })
 }
 
+interface Point {
+  readonly peer: string
+  readonly facet: string
+  readonly x: number
+  readonly y: number
+}
+
+interface Axes {
+  readonly x: string
+  readonly y: string
+  /** Numbers that double lie at equal distances. */
+  readonly doubling: boolean
+}
+
+/** Every number there is, as long as there are not too many of them. */
+const ticksOf = (points: ReadonlyArray<Point>): ReadonlyArray<number> => {
+  const all = [...new Set(points.map(({ x }) => x))].sort((a, b) => a - b)
+  const every = Math.ceil(all.length / 20)
+  return all.filter((_, at) => at % every === 0)
+}
+
 /** Lines of several peers, each named at its end. */
-const lines = (
-  title: string,
-  labels: { readonly x: string; readonly y: string },
-  points: ReadonlyArray<{ readonly peer: string; readonly facet: string; readonly x: number; readonly y: number }>
-): string =>
-  draw(title, {
+const lines = (title: string, axes: Axes, points: ReadonlyArray<Point>): string => {
+  const facets = [...new Set(points.map(({ facet }) => facet))]
+  return draw(title, {
     width: 860,
-    height: 180 + 160 * new Set(points.map(({ facet }) => facet)).size,
+    height: 180 + 160 * facets.length,
     marginLeft: 70,
     marginRight: 170,
-    x: { label: labels.x, grid: true },
-    y: { label: labels.y, grid: true, zero: true, tickFormat: "~s" },
-    fy: { label: null },
+    x: { label: axes.x, grid: true, ticks: ticksOf(points), tickFormat: "d", type: axes.doubling ? "log" : "linear" },
+    y: { label: axes.y, grid: true, zero: true, tickFormat: "~s" },
+    fy: { axis: null, domain: facets },
     color: { legend: false, scheme: "Observable10" },
     marks: [
       Plot.line(points, { x: "x", y: "y", fy: "facet", stroke: "peer", marker: "dot" }),
+      Plot.text(facets, { fy: (facet: string) => facet, frameAnchor: "top-left", dx: 6, dy: 4, fontWeight: "bold" }),
       Plot.text(
         points,
         Plot.selectLast({
-          x: "x",
-          y: "y",
-          fy: "facet",
-          z: "peer",
-          text: "peer",
-          fill: "peer",
-          textAnchor: "start",
-          dx: 8
+          ...{ x: "x", y: "y", fy: "facet", z: "peer", text: "peer", fill: "peer" },
+          ...{ textAnchor: "start", dx: 8 }
         })
       )
     ]
   })
+}
 
 const counted = (rows: ReadonlyArray<Row>, names: ReadonlyMap<string, string>, prefix: string) =>
   rows.flatMap(({ numbers, peer }) =>
@@ -160,9 +174,13 @@ const chart = (
       return bars(title, "statements a minute →", barsOf(rows, names, "perMinute"))
     case "processes":
     case "queues":
-      return lines(title, { x: `${measure} →`, y: "↑ jobs a second" }, counted(rows, names, `${measure} `))
+      return lines(
+        title,
+        { x: `${measure} →`, y: "↑ jobs a second", doubling: true },
+        counted(rows, names, `${measure} `)
+      )
     case "horizon":
-      return lines(title, { x: "window of ten seconds →", y: "↑ jobs a second" }, windows(rows, names))
+      return lines(title, { x: "window of ten seconds →", y: "↑ jobs a second", doubling: false }, windows(rows, names))
     default:
       return bars(title, "jobs a second →", barsOf(rows, names, "perSecond"))
   }

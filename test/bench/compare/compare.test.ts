@@ -160,6 +160,19 @@ describe("what is reported", () => {
     expect(svg).toContain("Drain of jobs that do nothing")
   })
 
+  it("draws lines where numbers are compared", () => {
+    const numbers = { "processes 1": 100, "processes 2": 150, "processes 4": 140 }
+    const lines: Entry = { entry: "result", ...place(0), measure: "processes", peer: "other", values: { numbers } }
+    const windows: Entry = {
+      entry: "result",
+      ...{ ...place(0), measure: "horizon", peer: "other" },
+      values: { numbers: { "xid, first window": 10 }, series: { xid: [10, 9, 8], scans: [10, 10, 10] } }
+    }
+    const drawn = charts([...entries, lines, windows])
+    expect(drawn.get("processes")).toContain("processes →")
+    expect(drawn.get("horizon")).toContain("scans")
+  })
+
   it("replaces its section of the README, and nothing else", () => {
     const once = replaceSection("# Title\n\n## Use\n\nText\n\n## Development\n\nMore\n", "first")
     expect(once).toMatch(
