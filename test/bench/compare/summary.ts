@@ -152,9 +152,10 @@ export const ratiosOf = (entries: ReadonlyArray<Entry>): ReadonlyArray<Ratio> =>
     const name = `since the call, ${quantile}`
     const over = valueOf(latency, floor, name)
     add(`latency at 200/s since the call, ${quantile}, over the floor`, valueOf(latency, ours, name), over, gate)
-    const best = bestOf(latency, quantile, (row) => row.peer !== "bullmq-redis", true)
-    const what = `latency at 200/s, ${quantile}, over the best peer on PostgreSQL, ${best?.peer ?? "none"}`
-    add(what, valueOf(latency, ours, quantile), best?.value, "< 1")
+    // from the enqueue's return some are at zero, and nothing can be divided by that
+    const best = bestOf(latency, name, (row) => row.peer !== "bullmq-redis", true)
+    const what = `latency at 200/s since the call, ${quantile}, over the best peer on PostgreSQL, ${best?.peer ?? "none"}`
+    add(what, valueOf(latency, ours, name), best?.value, "< 1")
   }
   add("statements of an idle worker a minute", valueOf(rows("idle"), ours, "perMinute"), 1, "≤ 12")
   return ratios
