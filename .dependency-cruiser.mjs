@@ -111,7 +111,7 @@ export default {
   ],
   options: {
     doNotFollow: { path: "node_modules" },
-    exclude: { path: "^(dist|\\.tmp)/" },
+    exclude: { path: "^(dist|\\.tmp|test/bench/peers/npm)/" },
     tsConfig: { fileName: "tsconfig.json" },
     tsPreCompilationDeps: true,
     enhancedResolveOptions: {

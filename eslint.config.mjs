@@ -30,7 +30,7 @@ const orDie = {
 const relativeInto = (folders, message) => ["error", { patterns: [{ regex: `^\\.\\.?/(.*/)?(${folders})`, message }] }]
 
 export default defineConfig(
-  { ignores: ["dist/", ".tmp/", "coverage/", "**/*.generated.ts"] },
+  { ignores: ["dist/", ".tmp/", "coverage/", "**/*.generated.ts", "test/bench/peers/dist/", "test/bench/peers/npm/"] },
   { linterOptions: { reportUnusedDisableDirectives: "error" } },
   js.configs.recommended,
   tseslint.configs.strictTypeChecked,

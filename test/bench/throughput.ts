@@ -2,7 +2,7 @@
  * Jobs per second, and statements per job, of the whole path, beside a raw SQL floor in the same run: the same functions called
  * by a bare driver loop, without Effect, decoding or permits.
  *
- * `npm run bench -- --jobs 20000 --owned 4000`
+ * `npm run bench:throughput -- --jobs 20000 --owned 4000`
  */
 import { PgClient } from "@effect/sql-pg"
 import { SqlClient } from "@effect/sql"
