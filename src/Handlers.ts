@@ -93,6 +93,7 @@ export interface RegisteredHandler {
   readonly mode: "ordinary" | "caller-owned"
   readonly retry: RetryPolicy
   readonly timeout: Option.Option<Duration.Duration>
+  /** Of a fiber of the attempt's own, which has the handler's context from then on. */
   readonly run: (attempt: AttemptHandle) => Effect.Effect<unknown, unknown>
   readonly describe: (error: unknown) => StoredError
 }

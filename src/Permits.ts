@@ -66,10 +66,10 @@ export const make = (total: number, within?: Permits): Effect.Effect<Permits> =>
         return Effect.zipRight(Deferred.await(waiting), acquireOwn(limit))
       })
     const surplus = (count: number): Effect.Effect<void> =>
-      Effect.zipRight(
-        Effect.sync(() => give(count)),
-        within === undefined ? Effect.void : within.surplus(count)
-      )
+      Effect.suspend(() => {
+        give(count)
+        return within === undefined ? Effect.void : within.surplus(count)
+      })
     // One's own first: only its own fiber waits for those, while what a full queue held of the runtime's would starve the others.
     const acquire = (limit: number): Effect.Effect<number> =>
       within === undefined
@@ -90,7 +90,8 @@ export const make = (total: number, within?: Permits): Effect.Effect<Permits> =>
       release: (settled) =>
         Effect.suspend(() => {
           if (!spend(settled)) throw new Error("a permit can be freed once, by the proof that its attempt is settled")
-          return surplus(1)
+          give(1)
+          return within === undefined ? Effect.void : within.surplus(1)
         })
     }
   })

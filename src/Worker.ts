@@ -232,11 +232,10 @@ export const make = Effect.fnUntraced(function* (
             entry.exited = true
             return settle(entry, handler, exit)
           })
-    return settled.pipe(
-      // also when a defect or the end of everything cut it short: it is beaten for no more, and its lease left to rescue
-      Effect.ensuring(Effect.sync(() => inFlight.remove(entry))),
-      Effect.flatMap(permits.release)
-    )
+    return Effect.flatMap(settled, (proof) => {
+      inFlight.remove(entry)
+      return permits.release(proof)
+    })
   }
 
   const start = (
@@ -251,6 +250,8 @@ export const make = Effect.fnUntraced(function* (
       if (supervisor.stopping()) entry.interruption = "shutdown"
       return Effect.map(supervisor.forkAttempt(life(entry, permits)), (fiber) => {
         entry.fiber = fiber
+        // also when a defect or the end of everything cut it short: it is beaten for no more, and its lease left to rescue
+        fiber.addObserver(() => inFlight.remove(entry))
         // perhaps told before there was a fiber to interrupt
         if (entry.interruption !== undefined) fiber.unsafeInterruptAsFork(FiberId.none)
       })

@@ -1,6 +1,8 @@
 import * as Cause from "effect/Cause"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
+import * as FiberRef from "effect/FiberRef"
+import * as HashMap from "effect/HashMap"
 import * as Option from "effect/Option"
 import type { AttemptHandle, RegisteredHandler } from "../Handlers.js"
 import type { Entry } from "../InFlight.js"
@@ -21,6 +23,16 @@ export const unknownKind = (kind: string): RegisteredHandler => ({
     Effect.fail(new AttemptFailed({ reason: "unknown-kind", detail: `this worker has no handler for ${kind}` }))
 })
 
+/** For the rest of its fiber, which is the attempt's own. */
+const annotated = ({ attempt, jobId }: AttemptHandle, kind: string): Effect.Effect<void> =>
+  FiberRef.update(FiberRef.currentLogAnnotations, (annotations) =>
+    annotations.pipe(
+      HashMap.set<string, unknown>("jobId", String(jobId)),
+      HashMap.set<string, unknown>("kind", kind),
+      HashMap.set<string, unknown>("attempt", attempt)
+    )
+  )
+
 /**
  * The handler's exit. This is the one interruptible window of a job's life: it is opened here, in a fiber that is otherwise
  * uninterruptible, so that nothing that follows can be cut off.
@@ -40,11 +52,7 @@ export const handlerExit = (
         onTimeout: () => new AttemptFailed({ reason: "timeout", detail: "the handler ran past its timeout" })
       })
   })
-  return timed.pipe(
-    Effect.annotateLogs({ jobId: String(handle.jobId), kind: handler.kind, attempt: handle.attempt }),
-    Effect.interruptible,
-    Effect.exit
-  )
+  return Effect.zipRight(annotated(handle, handler.kind), Effect.exit(Effect.interruptible(timed)))
 }
 
 const isOutcome = (value: unknown): value is JobOutcome =>

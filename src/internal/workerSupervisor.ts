@@ -3,6 +3,7 @@ import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
+import * as Runtime from "effect/Runtime"
 import * as Schema from "effect/Schema"
 import * as Scope from "effect/Scope"
 import { waitAtMost } from "./waitAtMost.js"
@@ -44,6 +45,7 @@ const loopGrace = "2 seconds"
 export const makeSupervisor: Effect.Effect<Supervisor, never, Scope.Scope> = Effect.gen(function* () {
   const crash = yield* Deferred.make<never, WorkerCrashed>()
   const scope = yield* Effect.scope
+  const runtime = yield* Effect.runtime()
   const claimers: Array<Fiber.RuntimeFiber<never>> = []
   let stopping = false
   const stopClaiming = Effect.suspend(() => {
@@ -75,7 +77,15 @@ export const makeSupervisor: Effect.Effect<Supervisor, never, Scope.Scope> = Eff
           stopping ? Effect.void : Effect.map(forkLoop(loop), (fiber) => void claimers.push(fiber))
         )
       ),
-    forkAttempt: (life) => Effect.uninterruptible(Effect.forkDaemon(watched(life))),
+    forkAttempt: (life) =>
+      Effect.uninterruptible(
+        Effect.map(Effect.forkDaemon(life), (fiber) => {
+          fiber.addObserver((exit) => {
+            if (Exit.isFailure(exit)) Runtime.runFork(runtime, onExit(exit))
+          })
+          return fiber
+        })
+      ),
     stopping: () => stopping,
     stopClaiming,
     crash: Deferred.await(crash)
