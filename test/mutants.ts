@@ -138,10 +138,10 @@ const runtime: ReadonlyArray<Mutant> = [
   {
     name: "make an attempt's whole life interruptible",
     file: "src/internal/workerSupervisor.ts",
-    from: "Effect.uninterruptible(Effect.forkDaemon(watched(life)))",
-    to: "Effect.interruptible(Effect.forkDaemon(watched(life)))",
+    from: "Effect.map(Effect.forkDaemon(life), (fiber) => {",
+    to: "Effect.map(Effect.forkDaemon(Effect.interruptible(life)), (fiber) => {",
     suite: interruption,
-    test: "accepts an attempt that was interrupted after its transaction"
+    test: "gives back an attempt that was interrupted before its transaction"
   },
   {
     name: "count an attempt that was given back",

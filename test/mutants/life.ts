@@ -62,8 +62,8 @@ export const lifeMutants: ReadonlyArray<Mutant> = [
   {
     name: "give back an attempt whose handler ignores its interruption",
     file: "src/internal/handlerRun.ts",
-    from: "    Effect.interruptible,\n    Effect.exit\n",
-    to: "    Effect.disconnect,\n    Effect.interruptible,\n    Effect.exit\n",
+    from: "Effect.exit(Effect.interruptible(timed))",
+    to: "Effect.exit(Effect.interruptible(Effect.disconnect(timed)))",
     suite: stop,
     test: leftBehind
   },

@@ -43,8 +43,8 @@ export const outageMutants: ReadonlyArray<Mutant> = [
   {
     name: "beat for watched attempts",
     file: "src/Worker.ts",
-    from: "Effect.ensuring(Effect.sync(() => inFlight.remove(entry))),",
-    to: 'Effect.tap((settled) => Effect.sync(() => settled.how !== "unresolved" && inFlight.remove(entry))),',
+    from: "      inFlight.remove(entry)\n      return permits.release(proof)",
+    to: '      return proof.how === "unresolved" ? Effect.zipRight(permits.release(proof), Effect.never) : permits.release(proof)',
     suite: outage,
     test: "is beaten for no more: rescue takes it, and the job runs again",
     core: true
@@ -101,8 +101,8 @@ export const outageMutants: ReadonlyArray<Mutant> = [
   {
     name: "take an end whose answer was lost for another's",
     file: "src/internal/settling.ts",
-    from: "if (exited.ending !== undefined) {",
-    to: "if (exited.handler === undefined) {",
+    from: "if (exited.ending !== undefined && exited.flushId !== undefined) {",
+    to: "if (exited.handler === undefined && exited.ending !== undefined && exited.flushId !== undefined) {",
     suite: matrix,
     test: within
   },
@@ -125,7 +125,7 @@ export const outageMutants: ReadonlyArray<Mutant> = [
   {
     name: "count a verdict as another",
     file: "src/internal/protocolEvents.ts",
-    from: '"exit", subject.exitClass)',
+    from: '"exit", exitClass)',
     to: '"exit", "success")',
     suite: matrix,
     test: within

@@ -45,8 +45,8 @@ export const poolMutants: ReadonlyArray<Mutant> = [
   {
     name: "let admission go above the reserve",
     file: "src/ApplicationPool.ts",
-    from: "Effect.makeSemaphore(callerOwned ?? unbounded)",
-    to: "Effect.makeSemaphore(Number.MAX_SAFE_INTEGER - (callerOwned ?? unbounded))",
+    from: "yield* Effect.makeSemaphore(bound)",
+    to: "yield* Effect.makeSemaphore(Number.MAX_SAFE_INTEGER - bound)",
     suite: sharedPool,
     test: "admits caller-owned transactions below the reserve, while the others wait and the runtime goes on",
     core: true
