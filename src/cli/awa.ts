@@ -10,6 +10,7 @@ import * as Console from "effect/Console"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
+import { callerOwned } from "./callerOwned.js"
 import { kinds } from "./kinds.js"
 import { doctor, doctorExitCode } from "./doctor.js"
 import { migrate } from "./migrate.js"
@@ -27,7 +28,7 @@ export const awa = Command.make("awa").pipe(
   Command.withDescription(
     "effect-awa: a PostgreSQL job queue in which a job's completion commits together with its work."
   ),
-  Command.withSubcommands([migrate, roles, doctor, storage, kinds])
+  Command.withSubcommands([migrate, roles, doctor, storage, kinds, callerOwned])
 )
 
 const parseAndRun = Command.run(awa, { name: "awa", version })

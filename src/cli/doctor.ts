@@ -8,7 +8,7 @@ import * as Option from "effect/Option"
 import * as Schema from "effect/Schema"
 import * as Doctor from "../Doctor.js"
 import { InvalidMigrationOption } from "../MigrationError.js"
-import { databaseUrl, urlOf, urlRule } from "./options.js"
+import { databaseUrl, schema, urlOf, urlRule } from "./options.js"
 
 /** The installation was examined, and is not as it should be. */
 export class DoctorFound extends Schema.TaggedError<DoctorFound>("effect-awa/DoctorFound")("DoctorFound", {
@@ -63,10 +63,7 @@ const describe = ({ findings, migrator, profile, runtimes, schema }: Doctor.Repo
 
 const options = {
   databaseUrl,
-  schema: Options.text("schema").pipe(
-    Options.withDefault("awa"),
-    Options.withDescription("The schema that effect-awa is installed in.")
-  ),
+  schema,
   strict: Options.boolean("strict").pipe(
     Options.withDescription("Ask for the strict profile, and for a role that may look at everything.")
   ),

@@ -10,12 +10,7 @@ import { pathToFileURL } from "node:url"
 import * as Kinds from "../Kinds.js"
 import { InvalidKinds } from "../KindsError.js"
 import { InvalidStorageOption } from "../StorageError.js"
-import { databaseUrl, urlOf, urlRule } from "./options.js"
-
-const schema = Options.text("schema").pipe(
-  Options.withDefault("awa"),
-  Options.withDescription("The schema that effect-awa is installed in.")
-)
+import { databaseUrl, schema, urlOf, urlRule } from "./options.js"
 
 const folder = Options.text("from").pipe(Options.withDescription("The folder that `awa kinds export` has written."))
 

@@ -10,6 +10,12 @@ export const databaseUrl = Options.redacted("database-url").pipe(
   Options.withDescription("Where the database is. AWA_DATABASE_URL says it without showing it to other processes.")
 )
 
+/** @internal */
+export const schema = Options.text("schema").pipe(
+  Options.withDefault("awa"),
+  Options.withDescription("The schema that effect-awa is installed in.")
+)
+
 /** @internal What was given, or what the environment says. */
 export const urlOf = (
   given: Effect.Effect<Redacted.Redacted, unknown>

@@ -5,12 +5,7 @@ import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import { InvalidMigrationOption } from "../MigrationError.js"
 import * as Roles from "../Roles.js"
-import { databaseUrl, urlOf, urlRule } from "./options.js"
-
-const schema = Options.text("schema").pipe(
-  Options.withDefault("awa"),
-  Options.withDescription("The schema that effect-awa is installed in.")
-)
+import { databaseUrl, schema, urlOf, urlRule } from "./options.js"
 
 const profile = Options.choice("profile", ["strict", "compatible"]).pipe(
   Options.withDescription("strict: roles of their own own tables and routines; compatible: the owner stays as it is.")

@@ -6,12 +6,7 @@ import * as Effect from "effect/Effect"
 import * as Storage from "../Storage.js"
 import type * as StorageStatus from "../StorageStatus.js"
 import { InvalidStorageOption } from "../StorageError.js"
-import { databaseUrl, urlOf, urlRule } from "./options.js"
-
-const schema = Options.text("schema").pipe(
-  Options.withDefault("awa"),
-  Options.withDescription("The schema that effect-awa is installed in.")
-)
+import { databaseUrl, schema, urlOf, urlRule } from "./options.js"
 
 const yes = Options.boolean("yes").pipe(
   Options.withDescription("Do it. Without this nothing is done; what would be needed is said.")
