@@ -18,6 +18,7 @@ import { ApplicationTransaction } from "./ApplicationTransaction.js"
 import { acquire, discard, guard, within } from "./internal/applicationConnection.js"
 import { makeFinalizations } from "./internal/commitGuard.js"
 import { checkBudget } from "./internal/connectionBudget.js"
+import { monotonicMillis } from "./internal/monotonic.js"
 import { type PoolMismatch, samePrimary, serverVersion } from "./internal/samePrimary.js"
 import { runBody } from "./internal/transactionBody.js"
 import { beginText, type Closing, commit, noClosing, rollback } from "./internal/transactionEnd.js"
@@ -174,6 +175,7 @@ const inTransaction = <A, E, R, B, EClosing>(
         cause: Option.isSome(began) && Exit.isFailure(began.value) ? Cause.squash(began.value.cause) : undefined
       })
     }
+    const begunAt = monotonicMillis()
     const own = guard(connection)
     const finalizations = makeFinalizations()
     const context = Context.make(ApplicationTransaction, {
@@ -195,7 +197,9 @@ const inTransaction = <A, E, R, B, EClosing>(
         reason: "a completion in it failed and the failure was swallowed"
       })
     }
-    const answer = yield* Effect.exit(commit(connection, finalizations, closing(exit.value), maximumMillis))
+    const answer = yield* Effect.exit(
+      commit(connection, finalizations, closing(exit.value), Math.max(0, maximumMillis - (monotonicMillis() - begunAt)))
+    )
     if (own.tainted()) yield* discard(connection)
     return yield* answer
   })

@@ -119,6 +119,9 @@ export interface Closable<Tx> {
   readonly end?: () => void
 }
 
+/** Bound here: a test that fakes timers later must not keep a failure from being told. */
+const turn = setImmediate
+
 /**
  * Where ROLLBACK fails too, since the connection has ended, some drivers tell only that: the body's failure is what counts. The
  * end of a connection may be told before the statement that it fails, and so before the body that fails by it: it has a turn of
@@ -138,7 +141,7 @@ const tellingWhy =
       }
     }
     return transaction(remembered, abandoned).catch(async (error: unknown) => {
-      if (failure === undefined) await new Promise(setImmediate)
+      if (failure === undefined) await new Promise(turn)
       throw failure === undefined ? error : failure.error
     })
   }

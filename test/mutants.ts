@@ -84,6 +84,14 @@ const runtime: ReadonlyArray<Mutant> = [
     core: true
   },
   {
+    name: "complete in a transaction that its body has ended",
+    file: "src/internal/transactionEnd.ts",
+    from: 'closing.text !== "" && isIdle(connection)',
+    to: "isIdle(connection) && false",
+    suite: callerOwned,
+    test: "is not completed by a finalization whose body has ended the transaction by itself"
+  },
+  {
     name: "commit without the proof that the completion is in place",
     file: "src/internal/commitGuard.ts",
     from: "if (finalizations.noted.length === 0) return",

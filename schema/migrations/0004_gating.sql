@@ -15,5 +15,8 @@ alter table {{schema}}.deferred_jobs
   add constraint deferred_jobs_state_check check (state in ('scheduled', 'retryable', 'snoozed', 'gated'));
 create index deferred_jobs_gated on {{schema}}.deferred_jobs (queue, job_id) where state = 'gated';
 
--- It answers something now.
+-- Called otherwise now.
 drop function if exists {{schema}}.require_token(bigint, bigint, integer, bigint, bigint, integer);
+{{#segments}}
+drop function if exists {{schema}}.complete_{{segment}}(bigint, bigint, bigint, bigint, integer, jsonb);
+{{/segments}}

@@ -7,6 +7,7 @@ import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
 import * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
+import { destroySocket } from "./destroySocket.js"
 
 const ended = new SqlError({
   message: "The transaction has ended",
@@ -101,26 +102,43 @@ export const observe = <A, E>(
     })
   })
 
-const endClient = (connection: Connection): void => {
-  if (!Predicate.hasProperty(connection, "pg")) return
-  const client = connection.pg
+/** `@effect/sql-pg` keeps the driver's client on its connection. */
+const clientOf = (connection: Connection): unknown =>
+  Predicate.hasProperty(connection, "pg") && Predicate.hasProperty(connection.pg, "connection")
+    ? connection.pg
+    : undefined
+
+const endClient = (client: unknown): void => {
   if (!Predicate.hasProperty(client, "end") || typeof client.end !== "function") return
   const goodbye: unknown = Reflect.apply(client.end, client, [])
   if (Predicate.isPromise(goodbye)) goodbye.catch(() => undefined)
 }
 
 /**
- * Ends the connection itself, so that the pool does not hand it out again. `@effect/sql-pg` keeps the driver's client on its
- * connection; ending it is how the pool is told. A statement that waits for its answer on it fails.
+ * Ends the connection itself, so that the pool does not hand it out again: ending it is how the pool is told.
  *
  * @internal
  */
-export const discard = (connection: Connection): Effect.Effect<void> => Effect.sync(() => endClient(connection))
+export const discard = (connection: Connection): Effect.Effect<void> =>
+  Effect.sync(() => endClient(clientOf(connection)))
+
+/**
+ * Whether the driver knows that no transaction is open: the server says so with each answer.
+ *
+ * @internal
+ */
+export const isIdle = (connection: Connection): boolean => {
+  const client = clientOf(connection)
+  if (!Predicate.hasProperty(client, "getTransactionStatus") || typeof client.getTransactionStatus !== "function") {
+    return false
+  }
+  return Reflect.apply(client.getTransactionStatus, client, []) === "I"
+}
 
 /**
  * The exit of a statement, or none when it has not ended in time: then its connection has been ended under it. It must not be
- * interrupted: interrupting a statement of this driver cancels whatever its backend is doing by then. No fiber of its own: this is
- * done for every transaction.
+ * interrupted: interrupting a statement of this driver cancels whatever its backend is doing by then. No fiber of its own, since this
+ * is done for every transaction; but for a connection that cannot be ended here, whose statement is left to itself.
  *
  * @internal
  */
@@ -128,18 +146,22 @@ export const within = <A, E>(
   connection: Connection,
   statement: Effect.Effect<A, E>,
   millis: number
-): Effect.Effect<Option.Option<Exit.Exit<A, E>>> =>
-  Effect.suspend(() => {
+): Effect.Effect<Option.Option<Exit.Exit<A, E>>> => {
+  const client = clientOf(connection)
+  if (client === undefined) return Effect.flatMap(Effect.forkDaemon(statement), (fiber) => observe(fiber, millis))
+  return Effect.suspend(() => {
     let late = false
     const timer = setTimeout(() => {
       late = true
-      endClient(connection)
+      endClient(client)
+      destroySocket(client) // to end may be to wait for what is under way
     }, millis)
     return Effect.map(Effect.exit(statement), (exit) => {
       clearTimeout(timer)
       return late ? Option.none() : Option.some(exit)
     })
   })
+}
 
 /** @internal The command tag of the last statement that the server answered. */
 export const lastCommand = (result: unknown): string => {

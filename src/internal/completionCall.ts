@@ -26,7 +26,8 @@ export const completionClosing =
   (schema: string) =>
   ({ batch_id, batch_index, claim_slot, job_id, receipt_id, run_lease }: TokenFields): string =>
     `${answered}${quoteIdentifier(schema)}.complete_job(` +
-    `${job_id}, ${run_lease}, ${claim_slot}, ${receipt_id}, ${batch_id}, ${batch_index}); `
+    `${job_id}::bigint, ${run_lease}::bigint, ${claim_slot}::integer, ${receipt_id}::bigint, ${batch_id}::bigint, ` +
+    `${batch_index}::integer); `
 
 /**
  * Answers one row, `xid`. With `$7`, in milliseconds, the server ends the transaction in which a statement, a pause, or from 17 on

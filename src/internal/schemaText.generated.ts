@@ -562,8 +562,11 @@ alter table {{schema}}.deferred_jobs
   add constraint deferred_jobs_state_check check (state in ('scheduled', 'retryable', 'snoozed', 'gated'));
 create index deferred_jobs_gated on {{schema}}.deferred_jobs (queue, job_id) where state = 'gated';
 
--- It answers something now.
+-- Called otherwise now.
 drop function if exists {{schema}}.require_token(bigint, bigint, integer, bigint, bigint, integer);
+{{#segments}}
+drop function if exists {{schema}}.complete_{{segment}}(bigint, bigint, bigint, bigint, integer, jsonb);
+{{/segments}}
 `
   }
 ]
@@ -2510,8 +2513,9 @@ begin
   if pg_column_size(progress) > 131072 then
     raise exception using errcode = '22023', message = 'progress: at most 64 KiB';
   end if;
-  -- as expressions, here and below: a PERFORM would be a statement each
-  if pg_advisory_xact_lock(hashtextextended({{key attempt}} || job_id || '/' || run_lease, 0)) is null then
+  -- As expressions, here and below: a PERFORM would be a statement each. A token of another version waits for nobody.
+  if (claim_slot >> 8) & 15 = 1
+     and pg_advisory_xact_lock(hashtextextended({{key attempt}} || job_id || '/' || run_lease, 0)) is null then
     null;
   end if;
   case claim_slot & 255

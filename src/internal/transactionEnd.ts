@@ -5,7 +5,7 @@ import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
 import type { Finalizations } from "../ApplicationTransaction.js"
 import { CommitUnknown, CompletionMissing, RolledBack } from "../JobError.js"
-import { discard, firstRow, lastCommand, within } from "./applicationConnection.js"
+import { discard, firstRow, isIdle, lastCommand, within } from "./applicationConnection.js"
 import { guardedCommit } from "./commitGuard.js"
 import { isAmbiguous, isFatal, sqlStateOf } from "./sqlState.js"
 
@@ -64,6 +64,18 @@ export const noClosing = <A>(value: A): Closing<A, never> => ({
  * @internal
  */
 export const commit = <A, E>(
+  connection: Connection,
+  finalizations: Finalizations,
+  closing: Closing<A, E>,
+  maximumMillis: number
+): Effect.Effect<A, E | CommitUnknown | CompletionMissing | RolledBack> =>
+  Effect.suspend(() =>
+    closing.text !== "" && isIdle(connection)
+      ? Effect.fail(new CompletionMissing({ sqlState: "WA007", reason: "its body had ended it" }))
+      : closeWith(connection, finalizations, closing, maximumMillis)
+  )
+
+const closeWith = <A, E>(
   connection: Connection,
   finalizations: Finalizations,
   closing: Closing<A, E>,

@@ -322,8 +322,8 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "complete without the attempt lock",
     "040_complete_job.sql",
-    "if pg_advisory_xact_lock(hashtextextended({{key attempt}} || job_id || '/' || run_lease, 0)) is null then",
-    "if false then",
+    "     and pg_advisory_xact_lock(hashtextextended({{key attempt}} || job_id || '/' || run_lease, 0)) is null then",
+    "     and false then",
     "test/pg/rescue.test.ts > rescue > leaves an attempt alone while a caller's finalization is in flight, whatever becomes of it"
   ),
   of(

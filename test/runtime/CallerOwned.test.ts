@@ -213,6 +213,29 @@ describe("a caller-owned attempt", () => {
     })
   )
 
+  it.live("is not completed by a finalization whose body has ended the transaction by itself", () =>
+    // C-41: COMMIT would commit the completion alone, without the rows that belong to it
+    run(
+      {
+        owned: (job) =>
+          job.finalize(
+            Effect.flatMap(SqlClient.SqlClient, (sql) =>
+              Effect.zipRight(insertRow(job.payload.tag), sql.unsafe("rollback"))
+            )
+          )
+      },
+      () =>
+        Effect.gen(function* () {
+          const testing = yield* Testing.Testing
+          const { id } = yield* Charge.enqueue({ tag: "a" }, { maxAttempts: 1 })
+          yield* testing.drain()
+          const row = yield* testing.expectState(id, "failed")
+          assert.deepStrictEqual(errorNames(row), ["CompletionMissing"])
+          assert.strictEqual(yield* countRows("a"), 0)
+        })
+    )
+  )
+
   it.live("cannot commit without a completion that was rolled back with its savepoint", () =>
     // C-41
     run(
