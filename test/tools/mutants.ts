@@ -62,7 +62,7 @@ const runTest = (folder: string, mutant: Mutant, url: string): "passed" | "faile
       "--reporter=json",
       `--outputFile=${report}`
     ],
-    { ...process.env, ...mutant.env, AWA_TEST_DATABASE_URL: url }
+    { AWA_MODEL_SEQUENCES: "2000", ...process.env, ...mutant.env, AWA_TEST_DATABASE_URL: url }
   )
   if (!Fs.existsSync(report)) return "missing"
   const text = Fs.readFileSync(report, "utf8")

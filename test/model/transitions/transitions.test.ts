@@ -9,14 +9,14 @@ import { answered } from "./model.js"
 import { modelFunctions } from "./sql.js"
 
 const number = (name: string, otherwise: number): number => Number(process.env[name] ?? otherwise)
-const sequences = number("AWA_MODEL_SEQUENCES", 2000)
+const sequences = number("AWA_MODEL_SEQUENCES", 600)
 const seed = number("AWA_MODEL_SEED", Math.floor(Math.random() * 2 ** 30))
 /** As many at a time, each in a database of its own. */
 const lanes = 2
 /** A difference is made smaller for so long. */
 const shrinkMillis = number("AWA_MODEL_SHRINK", 20_000)
 
-/** Answers that a run of the usual length gets. */
+/** Answers that a run of 2,000 sequences gets. */
 const told = [
   ...["enqueue: conflict", "enqueue: blocked", "enqueue: existing", "enqueue: replaced"],
   ...[
