@@ -56,9 +56,10 @@ export const makeSupervisor: Effect.Effect<Supervisor, never, Scope.Scope> = Eff
   const onExit = (exit: Exit.Exit<unknown>): Effect.Effect<void> => {
     if (Exit.isSuccess(exit) || Cause.isInterruptedOnly(exit.cause)) return Effect.void
     return Effect.logFatal("The worker stops: a defect in its own code", exit.cause).pipe(
-      Effect.zipRight(Deferred.fail(crash, new WorkerCrashed({ cause: Cause.squash(exit.cause) }))),
       // from a daemon: the failing fiber may be one of those that are interrupted here
-      Effect.zipRight(Effect.forkDaemon(stopClaiming))
+      Effect.zipRight(Effect.forkDaemon(stopClaiming)),
+      Effect.zipRight(Deferred.fail(crash, new WorkerCrashed({ cause: Cause.squash(exit.cause) }))),
+      Effect.asVoid
     )
   }
   const watched = <A>(effect: Effect.Effect<A>): Effect.Effect<A> => Effect.onExit(effect, onExit)
