@@ -92,6 +92,14 @@ const runtime: ReadonlyArray<Mutant> = [
     test: "is not completed by a finalization whose body has ended the transaction by itself"
   },
   {
+    name: "take complete_job's refusal for any rollback",
+    file: "src/internal/transactionEnd.ts",
+    from: "if (refusal !== undefined) return",
+    to: "if (refusal === null) return",
+    suite: callerOwned,
+    test: "cannot be completed twice in one transaction"
+  },
+  {
     name: "commit without the proof that the completion is in place",
     file: "src/internal/commitGuard.ts",
     from: "if (finalizations.noted.length === 0) return",
