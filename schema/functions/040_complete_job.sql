@@ -49,7 +49,9 @@ begin
       return null;
     end if;
   else
-    if v_claim.has_state then
+    -- A beat since this transaction's snapshot would make the deletion fail, and with it every finalization that outlasts a beat:
+    -- there the sweep takes the row.
+    if v_claim.has_state and current_setting('transaction_isolation') like 'read %' then
       delete from {{schema}}.attempt_state s where s.job_id = p_job_id and s.run_lease = p_run_lease;
     end if;
     if v_claim.unique_key is not null then

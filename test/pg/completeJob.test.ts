@@ -71,6 +71,30 @@ describe("complete_job", () => {
     })
   )
 
+  // C-12, C-14, C-31: a transaction that outlasts a beat is not failed by it
+  it.scopedLive("commits although its attempt was beaten for meanwhile, in every isolation level", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [caller, session] = [yield* db.session, yield* db.session]
+      for (const isolation of isolations) {
+        const attempt = yield* oneRunning(session)
+        yield* beat(session, [attempt], { 1: { step: 1 } })
+        yield* begin(caller, isolation)
+        yield* book(caller, attempt)
+        yield* beat(session, [attempt])
+        yield* complete(caller, attempt)
+        expect(yield* caller.command("commit")).toBe("COMMIT")
+        expect(yield* evidence(session, [attempt])).toEqual([["closed", "completed"]])
+        expect(yield* booked(session)).toEqual([attempt.job_id])
+        expect(
+          yield* session.rows("select progress from awa.closures where batch_id = $1", [attempt.batch_id])
+        ).toEqual([{ progress: { step: 1 } }])
+        yield* session.script("select awa.sweep('1 day')")
+        expect(yield* session.rows("select job_id from awa.attempt_state")).toEqual([])
+      }
+    })
+  )
+
   // C-14; F-2, F-16
   it.scopedLive("after another outcome is WA001 with that outcome and its time, and the caller's writes are gone", () =>
     Effect.gen(function* () {

@@ -460,6 +460,10 @@ describe("a lease", () => {
           yield* complete(caller, a)
           expect(yield* caller.command("commit")).toBe("COMMIT")
           yield* look
+          expect(yield* beat(session, [b])).toEqual([])
+          yield* fault(complete(caller, b), "40001")
+          yield* caller.script("rollback")
+          yield* look
           expect(yield* close(session, [b])).toEqual(["closed"])
           yield* fault(complete(caller, b), "40001")
           yield* caller.script("rollback")

@@ -341,6 +341,13 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
   ),
   of(
+    "take the beat's row from under a snapshot",
+    "040_complete_job.sql",
+    "v_claim.has_state and current_setting('transaction_isolation') like 'read %' then",
+    "v_claim.has_state then",
+    "test/pg/completeJob.test.ts > complete_job > commits although its attempt was beaten for meanwhile, in every isolation level"
+  ),
+  of(
     "take an invisible claim for a stale one",
     "040_complete_job.sql",
     "if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then",

@@ -63,7 +63,8 @@ describe("a handler that waits for its callback", () => {
       const owned = telling(told, (job, callback) =>
         Effect.flatMap(callback.await, ({ amount }) => bookAmount(job, amount))
       )
-      yield* run({ owned }, (lines) =>
+      // no beat: in a snapshot that is older than one, a lease cannot be completed
+      yield* run({ owned, worker: { beat: "1 minute" } }, (lines) =>
         Effect.gen(function* () {
           const { id } = yield* Charge.enqueue({ tag: "a" })
           const callback = yield* Deferred.await(told)

@@ -133,7 +133,8 @@ describe("two attempts of one job", () => {
           owned: (job) =>
             job.runLease === 1n
               ? Effect.zipRight(Deferred.await(first), job.finalize(insertRow("older")))
-              : job.finalize(insertRow("newer"))
+              : job.finalize(insertRow("newer")),
+          worker: { beat: "1 minute" } // which would find the older one lost
         },
         () =>
           Effect.gen(function* () {
