@@ -21,6 +21,9 @@ const expectState = (id: bigint, state: string) =>
 // eslint-disable-next-line @typescript-eslint/no-unsafe-return, @typescript-eslint/no-unsafe-assignment -- the hole in the types is the test's subject
 const untyped: Effect.Effect<Receipt> = Effect.sync(() => JSON.parse("{}"))
 
+/** No beat finds an attempt lost before its own transaction does. */
+const noBeat = { beat: "1 minute" } as const
+
 const finalizing: OwnedHandler = (job) => job.finalize(insertRow(job.payload.tag))
 
 describe("a caller-owned attempt", () => {
@@ -63,7 +66,7 @@ describe("a caller-owned attempt", () => {
               : Effect.zipRight(Deferred.succeed(opened, undefined), Deferred.await(rescued))
           )
         )
-      yield* run({ owned }, () =>
+      yield* run({ owned, worker: noBeat }, () =>
         Effect.gen(function* () {
           const testing = yield* Testing.Testing
           const sql = yield* Direct
@@ -183,7 +186,6 @@ describe("a caller-owned attempt", () => {
     // C-41, F-2
     Effect.gen(function* () {
       const seen = yield* Ref.make<ReadonlyArray<string>>([])
-      const receipt = yield* Deferred.make<Receipt>()
       const direct = yield* Deferred.make<SqlClient.SqlClient>()
       const owned: OwnedHandler = (job) =>
         job.attempt > 1
@@ -199,9 +201,9 @@ describe("a caller-owned attempt", () => {
                   })
                 )
                 .pipe(Effect.tapError((error) => Ref.update(seen, (all) => [...all, error._tag])))
-              return yield* Deferred.await(receipt)
+              return yield* Effect.die(new Error("its attempt is over"))
             })
-      yield* run({ owned }, () =>
+      yield* run({ owned, worker: noBeat }, () =>
         Effect.gen(function* () {
           yield* Deferred.succeed(direct, yield* Direct)
           const id = yield* enqueueAndDrain()
