@@ -15,13 +15,14 @@ import * as Exit from "effect/Exit"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import { ApplicationTransaction } from "./ApplicationTransaction.js"
-import { acquire, discard, guard, within } from "./internal/applicationConnection.js"
+import { acquire, discard, guard, isIdle, within } from "./internal/applicationConnection.js"
 import { makeFinalizations } from "./internal/commitGuard.js"
 import { checkBudget } from "./internal/connectionBudget.js"
 import { monotonicMillis } from "./internal/monotonic.js"
 import { type PoolMismatch, samePrimary, serverVersion } from "./internal/samePrimary.js"
 import { runBody } from "./internal/transactionBody.js"
 import { beginText, type Closing, commit, noClosing, rollback } from "./internal/transactionEnd.js"
+import { type Held, makeTurns, type Turns } from "./internal/turns.js"
 import { CompletionMissing, type TransactionError, TransactionUnavailable } from "./JobError.js"
 import { type ConnectionBudgetExceeded, type DatabaseError, PoolMisconfigured } from "./PoolError.js"
 import { RuntimePool } from "./RuntimePool.js"
@@ -111,63 +112,82 @@ export interface BudgetOptions {
   readonly applicationConnections?: number | undefined
 }
 
+/** What every transaction of a pool is made of. */
+interface Makings {
+  readonly client: SqlClient.SqlClient
+  readonly begin: string
+  readonly maximumMillis: number
+  readonly turns: Turns
+}
+
+type Restore = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+
+const noConnection = (cause?: SqlError): TransactionUnavailable =>
+  cause === undefined
+    ? new TransactionUnavailable({ reason: "the application pool gave no connection in time" })
+    : new TransactionUnavailable({ reason: "no connection", cause })
+
 const makeTransaction =
-  (
-    client: SqlClient.SqlClient,
-    version: number,
-    maximumMillis: number,
-    admission: Effect.Semaphore | undefined
-  ): ApplicationPool["Type"]["transactionClosing"] =>
+  (makings: Makings): ApplicationPool["Type"]["transactionClosing"] =>
   (body, closing) =>
     Effect.uninterruptibleMask((restore) =>
-      Effect.gen(function* () {
-        if (Option.isSome(yield* Effect.serviceOption(SqlClient.TransactionConnection))) {
-          return yield* new TransactionUnavailable({ reason: "a transaction is open already on this fiber" })
-        }
-        if (admission === undefined) return yield* admitted(body, closing, client, restore, version, maximumMillis)
-        yield* restore(admission.take(1))
-        return yield* Effect.ensuring(
-          admitted(body, closing, client, restore, version, maximumMillis),
-          admission.release(1)
-        )
-      })
+      Effect.flatMap(Effect.serviceOption(SqlClient.TransactionConnection), (open) =>
+        Option.isSome(open)
+          ? Effect.fail(new TransactionUnavailable({ reason: "a transaction is open already on this fiber" }))
+          : Effect.flatMap(makings.turns.take(restore), (turn) =>
+              turn === "late" ? Effect.fail(noConnection()) : inTurn(makings, restore, turn, body, closing)
+            )
+      )
     )
 
-const admitted = <A, E, R, B, EClosing>(
+/** With the connection that the turn came with, or one of the pool. */
+const inTurn = <A, E, R, B, EClosing>(
+  makings: Makings,
+  restore: Restore,
+  handedOn: Held | undefined,
   body: Effect.Effect<A, E, R>,
-  closing: (value: A) => Closing<B, EClosing>,
-  client: SqlClient.SqlClient,
-  restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
-  version: number,
-  maximumMillis: number
-): Effect.Effect<B, E | EClosing | TransactionError, Exclude<R, InTransaction>> =>
-  Effect.gen(function* () {
-    const acquired = yield* Effect.catchTag(
-      acquire(client.reserve, restore, maximumMillis),
-      "SqlError",
-      (cause: SqlError) => new TransactionUnavailable({ reason: "no connection", cause })
+  closing: (value: A) => Closing<B, EClosing>
+): Effect.Effect<B, E | EClosing | TransactionError, Exclude<R, InTransaction>> => {
+  let held = handedOn
+  let reusable = false
+  const transaction =
+    held === undefined ? Effect.tap(reserved(makings, restore), (own) => void (held = own)) : Effect.succeed(held)
+  return transaction.pipe(
+    Effect.flatMap(({ connection }) =>
+      inTransaction(makings, restore, connection, body, closing, () => {
+        reusable = true
+      })
+    ),
+    Effect.exit,
+    Effect.flatMap((exit) =>
+      Effect.zipRight(
+        Effect.suspend(() => makings.turns.end(held, reusable)),
+        exit
+      )
     )
-    if (Option.isNone(acquired)) {
-      return yield* new TransactionUnavailable({ reason: "the application pool gave no connection in time" })
-    }
-    const { connection, release } = acquired.value
-    return yield* Effect.ensuring(
-      inTransaction(body, closing, client, connection, restore, version, maximumMillis),
-      release
-    )
+  )
+}
+
+const reserved = ({ client, maximumMillis }: Makings, restore: Restore): Effect.Effect<Held, TransactionUnavailable> =>
+  Effect.matchEffect(acquire(client.reserve, restore, maximumMillis), {
+    onFailure: (cause) => Effect.fail(noConnection(cause)),
+    onSuccess: (acquired) =>
+      Option.isNone(acquired)
+        ? Effect.fail(noConnection())
+        : Effect.succeed({ ...acquired.value, sinceMillis: monotonicMillis() })
   })
 
+/** `intact` is called when the connection is as it was before: committed, and touched by nobody any more. */
 const inTransaction = <A, E, R, B, EClosing>(
+  { begin, client, maximumMillis }: Makings,
+  restore: Restore,
+  connection: Connection,
   body: Effect.Effect<A, E, R>,
   closing: (value: A) => Closing<B, EClosing>,
-  client: SqlClient.SqlClient,
-  connection: Connection,
-  restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
-  version: number,
-  maximumMillis: number
+  intact: () => void
 ): Effect.Effect<B, E | EClosing | TransactionError, Exclude<R, InTransaction>> =>
   Effect.gen(function* () {
-    const began = yield* within(connection, connection.executeRaw(beginText(version, maximumMillis), []), maximumMillis)
+    const began = yield* within(connection, connection.executeRaw(begin, []), maximumMillis)
     if (Option.isNone(began) || Exit.isFailure(began.value)) {
       yield* discard(connection)
       return yield* new TransactionUnavailable({
@@ -183,7 +203,7 @@ const inTransaction = <A, E, R, B, EClosing>(
       connection: own.connection,
       finalizations
     }).pipe(Context.add(SqlClient.SqlClient, client), Context.add(SqlClient.TransactionConnection, [own.connection, 0]))
-    const { clean, exit } = yield* runBody(Effect.provide(body, context), connection, restore, maximumMillis)
+    const { clean, exit } = yield* runBody(body, context, connection, restore, maximumMillis)
     own.close()
     if (Exit.isFailure(exit)) {
       if (clean) yield* rollback(connection)
@@ -197,10 +217,10 @@ const inTransaction = <A, E, R, B, EClosing>(
         reason: "a completion in it failed and the failure was swallowed"
       })
     }
-    const answer = yield* Effect.exit(
-      commit(connection, finalizations, closing(exit.value), Math.max(0, maximumMillis - (monotonicMillis() - begunAt)))
-    )
+    const left = Math.max(0, maximumMillis - (monotonicMillis() - begunAt))
+    const answer = yield* Effect.exit(commit(connection, finalizations, closing(exit.value), left))
     if (own.tainted()) yield* discard(connection)
+    else if (Exit.isSuccess(answer) && isIdle(connection)) intact()
     return yield* answer
   })
 
@@ -242,9 +262,18 @@ export const make = Effect.fnUntraced(function* (
     callerOwned
   }
   yield* checkBudget(runtime, connections, budget?.processes ?? 1, budget?.strict ?? false)
-  const bound = callerOwned ?? (connections.mode === "shared" ? connections.application : undefined)
-  const admission = bound === undefined ? undefined : yield* Effect.makeSemaphore(bound)
-  const transactionClosing = makeTransaction(client, version, maximumMillis, admission)
+  const admission = callerOwned ?? (connections.mode === "shared" ? connections.application : undefined)
+  // Where nothing bounds them, as many as there are connections: the others wait here, as long as they would in the pool.
+  const size = budget?.applicationConnections ?? client.config.maxConnections
+  const transactionClosing = makeTransaction({
+    client,
+    begin: beginText(version, maximumMillis),
+    maximumMillis,
+    turns:
+      admission === undefined
+        ? makeTurns(size ?? Number.POSITIVE_INFINITY, maximumMillis)
+        : makeTurns(admission, undefined)
+  })
   return { client, connections, transaction: (body) => transactionClosing(body, noClosing), transactionClosing }
 })
 

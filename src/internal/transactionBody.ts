@@ -1,8 +1,10 @@
 import type { Connection } from "@effect/sql/SqlConnection"
+import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
+import * as FiberRef from "effect/FiberRef"
 import * as Option from "effect/Option"
 import { TransactionTooLong } from "../JobError.js"
 import { discard, observe } from "./applicationConnection.js"
@@ -20,14 +22,19 @@ const abandonMillis = 1_000
  *
  * @internal
  */
-export const runBody = <A, E, R>(
+export const runBody = <A, E, R, S>(
   body: Effect.Effect<A, E, R>,
+  services: Context.Context<S>,
   connection: Connection,
   restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
   maximumMillis: number
-): Effect.Effect<{ readonly exit: Exit.Exit<A, E | TransactionTooLong>; readonly clean: boolean }, never, R> =>
+): Effect.Effect<
+  { readonly exit: Exit.Exit<A, E | TransactionTooLong>; readonly clean: boolean },
+  never,
+  Exclude<R, S>
+> =>
   Effect.gen(function* () {
-    const fiber = yield* Effect.fork(restore(body))
+    const fiber = yield* Effect.fork(provided(restore(body), services))
     const waited = yield* Effect.exit(restore(observe(fiber, maximumMillis)))
     if (Exit.isSuccess(waited) && Option.isSome(waited.value)) {
       yield* Fiber.inheritAll(fiber)
@@ -50,3 +57,20 @@ export const runBody = <A, E, R>(
       clean: Option.isSome(ended)
     }
   })
+
+/**
+ * The effect with these services besides its fiber's. Nothing can come between, in a fiber that is not interruptible itself, so the
+ * fiber's context is put back without a finalizer: `Effect.provide` is a fourteenth of a caller-owned job's steps.
+ */
+const provided = <A, E, R, S>(
+  effect: Effect.Effect<A, E, R>,
+  services: Context.Context<S>
+): Effect.Effect<A, E, Exclude<R, S>> =>
+  Effect.flatMap(FiberRef.get(FiberRef.currentContext), (before) =>
+    FiberRef.set(FiberRef.currentContext, Context.merge(before, services)).pipe(
+      // eslint-disable-next-line @typescript-eslint/consistent-type-assertions -- these services are what its fiber's context holds by then
+      Effect.zipRight(Effect.exit(effect as Effect.Effect<A, E, Exclude<R, S>>)),
+      Effect.zipLeft(FiberRef.set(FiberRef.currentContext, before)),
+      Effect.flatten
+    )
+  )

@@ -6,6 +6,9 @@ const exhaustion = "test/runtime/PoolExhaustion.test.ts"
 const sharedPool = "test/runtime/SharedPool.test.ts"
 const start = "test/runtime/PoolStart.test.ts"
 
+const turns = "test/turns.test.ts"
+const handsOn = "hands no connection on whose transaction did not commit"
+
 const separate = "each side's statements stay on its own connections, in the server's own log"
 
 export const poolMutants: ReadonlyArray<Mutant> = [
@@ -45,11 +48,35 @@ export const poolMutants: ReadonlyArray<Mutant> = [
   {
     name: "let admission go above the reserve",
     file: "src/ApplicationPool.ts",
-    from: "yield* Effect.makeSemaphore(bound)",
-    to: "yield* Effect.makeSemaphore(Number.MAX_SAFE_INTEGER - bound)",
+    from: "makeTurns(admission, undefined)",
+    to: "makeTurns(Number.MAX_SAFE_INTEGER - admission, undefined)",
     suite: sharedPool,
     test: "admits caller-owned transactions below the reserve, while the others wait and the runtime goes on",
     core: true
+  },
+  {
+    name: "lose the turn of whoever is interrupted as it comes",
+    file: "src/internal/turns.ts",
+    from: "return given === undefined ? Effect.void : end(given.held, true)",
+    to: "return Effect.void",
+    suite: turns,
+    test: "turns are passed on by whoever is interrupted when its turn has come, and while it waits"
+  },
+  {
+    name: "keep a connection from the pool as long as somebody waits",
+    file: "src/internal/turns.ts",
+    from: " && monotonicMillis() - held.sinceMillis < handedOnMillis) {",
+    to: ") {",
+    suite: turns,
+    test: "turns are so many at once; the others come in their order, with the connection that is handed on"
+  },
+  {
+    name: "hand a connection on whatever became of its transaction",
+    file: "src/ApplicationPool.ts",
+    from: "Effect.suspend(() => makings.turns.end(held, reusable)),",
+    to: "Effect.suspend(() => makings.turns.end(held, reusable || true)),",
+    suite: sharedPool,
+    test: handsOn
   },
   {
     name: "start with a caller-owned concurrency that leaves no reserve",

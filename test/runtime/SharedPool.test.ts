@@ -1,11 +1,12 @@
 /** C-32: one bound of connections for a program and its runtime. */
+import { SqlClient } from "@effect/sql"
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Layer, Redacted } from "effect"
 import { SharedPool, Worker } from "effect-awa"
 import { layerShared } from "effect-awa/layers/Worker"
 import { TestDatabase } from "effect-awa/testing"
-import { database, eventually } from "./support.js"
+import { database, eventually, insertRow } from "./support.js"
 import { Charge, Direct, Notify, type OwnedHandler } from "./world.js"
 
 const nowhere = Redacted.make("postgres://localhost:1/nothing")
@@ -82,6 +83,42 @@ describe("one bound of connections", () => {
           assert.strictEqual(accepted._tag, "Right")
         }
       }).pipe(Effect.provide(own))
+  )
+
+  it.live("hands no connection on whose transaction did not commit", () =>
+    Effect.gen(function* () {
+      const gate = yield* Deferred.make<void>()
+      const owned: OwnedHandler = (job) =>
+        job.finalize(
+          Effect.zipRight(
+            Deferred.await(gate),
+            job.payload.tag === "0"
+              ? Effect.flatMap(SqlClient.SqlClient, (sql) => sql`select pg_terminate_backend(pg_backend_pid())`)
+              : insertRow(job.payload.tag)
+          )
+        )
+      yield* Effect.gen(function* () {
+        const sql = yield* Direct
+        const worker = yield* Worker.Worker
+        yield* Charge.enqueueAll(
+          Array.from({ length: 5 }, (_, i) => ({ tag: String(i) })),
+          { maxAttempts: 1 }
+        )
+        yield* eventually(
+          "all in flight",
+          Effect.map(worker.inFlight, (n) => n === 5)
+        )
+        yield* Deferred.succeed(gate, undefined)
+        yield* eventually(
+          "the end of all",
+          Effect.map(worker.inFlight, (n) => n === 0)
+        )
+        assert.deepStrictEqual(yield* sql`select args ->> 'tag' as tag, state from awa.jobs order by 1`, [
+          { tag: "0", state: "failed" },
+          ...["1", "2", "3", "4"].map((tag) => ({ tag, state: "completed" }))
+        ])
+      }).pipe(Effect.provide(shared({ connections: 8, callerOwned: 1 }, 5, owned)))
+    }).pipe(Effect.provide(own))
   )
 
   it.live("admits caller-owned transactions below the reserve, while the others wait and the runtime goes on", () =>
