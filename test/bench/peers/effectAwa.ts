@@ -15,9 +15,10 @@ const { version } = Schema.decodeUnknownSync(Schema.parseJson(Schema.Struct({ ve
   readFileSync(new URL("../../../../package.json", import.meta.url), "utf8")
 )
 
-/** As many handlers run at once: those that finish at once, and those that hold a connection. */
+/** As many handlers run at once: those that finish at once, and those of which so many hold a connection. */
 const concurrency = 1000
-const ownedConcurrency = 20
+const ownedConcurrency = 100
+const connections = 20
 
 const Bench = Job.make("bench", { payload: Schema.Struct({ n: Schema.Int }) })
 
@@ -58,15 +59,16 @@ const layer = (place: Place, work: Work) => {
     jobs: [Bench],
     queues: Object.fromEntries(work.queues.map((queue) => [queue, each])),
     concurrency: total,
+    ...(work.lane === "owned" && !ordinaryHandler ? { callerOwned: connections } : {}),
     database: Config.succeed(Redacted.make(place.url))
-  }).pipe(Layer.provide(handler(work)), Layer.provide(client(place, ownedConcurrency)), Layer.provide(quiet))
+  }).pipe(Layer.provide(handler(work)), Layer.provide(client(place, connections)), Layer.provide(quiet))
 }
 
 await serve({
   describe: {
     name: ordinaryHandler ? "effect-awa, ordinary handler" : "effect-awa",
     version,
-    configuration: `concurrency ${concurrency}, caller-owned ${ownedConcurrency} on ${ownedConcurrency} connections; everything else as it comes: fencing, receipts, heartbeats and completed history on; enqueueAll of 1,000`,
+    configuration: `concurrency ${concurrency}, caller-owned ${ownedConcurrency} on ${connections} connections; everything else as it comes: fencing, receipts, heartbeats and completed history on; enqueueAll of 1,000`,
     guarantee: "at least once, and completed exactly once; a dead worker's jobs are rescued after 60 s",
     owned: ordinaryHandler
       ? "not atomic: the update commits by itself, the completion follows in a batch"
