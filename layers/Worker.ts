@@ -52,7 +52,10 @@ export interface WorkerLayerOptions<Jobs extends ReadonlyArray<Worker.AnyJob>> e
   readonly strict?: boolean
   /** How long an application transaction may be open; 5 seconds. */
   readonly applicationTransaction?: Duration.DurationInput
-  /** How many application transactions are open at once, the others waiting for their turn; no bound. */
+  /**
+   * How many application transactions are open at once, the others waiting for their turn as long as it takes. Unless it is said
+   * they wait as for a connection of the pool, and fail when none comes in time.
+   */
   readonly callerOwned?: number
   /** How many processes share the server's connections, and what happens when those do not suffice. */
   readonly budget?: ApplicationPool.BudgetOptions

@@ -88,7 +88,8 @@ export interface ApplicationPoolOptions {
   readonly maximumDuration?: Duration.DurationInput | undefined
   /**
    * How many of the transactions are open at once. The others wait for their turn, as long as it takes, and hold nothing
-   * meanwhile: admission, where the pool's own timeout would fail them. No bound unless said otherwise.
+   * meanwhile. Unless it is said, as many as the pool has connections, and a turn is waited for like a connection: no longer than
+   * a transaction may be open.
    */
   readonly callerOwned?: number | undefined
   /** Whether the connections are part of one bound; set by whoever made it. `separate` unless said otherwise. */
