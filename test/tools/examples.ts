@@ -20,7 +20,8 @@ const scratch = join(root, ".tmp/examples")
 const under = (folder: string, suffix: string) =>
   existsSync(join(root, folder))
     ? readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
-        .filter((name) => name.endsWith(suffix))
+        // the benchmark's peers are installed below test/
+        .filter((name) => name.endsWith(suffix) && !name.includes("node_modules"))
         .map((name) => join(folder, name))
     : []
 
