@@ -79,6 +79,14 @@ export const poolMutants: ReadonlyArray<Mutant> = [
     test: handsOn
   },
   {
+    name: "leave a transaction in the context of its body's fiber",
+    file: "src/internal/transactionBody.ts",
+    from: "      Effect.zipLeft(FiberRef.set(FiberRef.currentContext, before)),\n",
+    to: "",
+    suite: "test/runtime/CallerOwned.test.ts",
+    test: "a caller-owned attempt goes on outside its transaction when that has ended, and can open another"
+  },
+  {
     name: "start with a caller-owned concurrency that leaves no reserve",
     file: "src/internal/workerOptions.ts",
     from: "return atOnce <= application",

@@ -86,6 +86,28 @@ describe("a caller-owned attempt", () => {
     })
   )
 
+  it.live("goes on outside its transaction when that has ended, and can open another", () =>
+    // C-10
+    run(
+      {
+        owned: (job) =>
+          Effect.gen(function* () {
+            yield* job.transaction(insertRow("first"))
+            yield* insertRow("between")
+            const receipt = yield* job.finalize(insertRow("second"))
+            yield* insertRow("after")
+            return receipt
+          })
+      },
+      () =>
+        Effect.gen(function* () {
+          const id = yield* enqueueAndDrain({ maxAttempts: 1 })
+          yield* expectState(id, "completed")
+          for (const tag of ["first", "between", "second", "after"]) assert.strictEqual(yield* countRows(tag), 1)
+        })
+    )
+  )
+
   it.live("cannot be completed twice in one transaction", () =>
     // C-14
     run({ owned: (job) => job.finalize(Effect.zipRight(insertRow(job.payload.tag), job.completeInTx)) }, () =>
