@@ -6,6 +6,7 @@
 import * as Cause from "effect/Cause"
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
+import type * as Exit from "effect/Exit"
 import * as FiberId from "effect/FiberId"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
@@ -32,6 +33,8 @@ export class Completion extends Context.Tag("effect-awa/Completion")<
   Completion,
   {
     readonly end: (request: EndRequest) => Effect.Effect<Settled>
+    /** The same without a fiber that waits: `told` has the answer, once, and must not throw. For any ending but `parked`. */
+    readonly unsafeEnd: (request: EndRequest, told: (exit: Exit.Exit<Settled>) => void) => void
     /** The attempt is known, from the database, to be somebody else's by now: nothing is sent. */
     readonly lost: (outcome: string) => Settled
   }
@@ -147,8 +150,10 @@ const plainer = (batch: Batch, error: DatabaseError, tries: number): Batch =>
   tries < 2 || !refusesContent(error.sqlState)
     ? batch
     : batch.map((pending) => ({
-        ...pending,
-        item: { ...pending.item, ending: plainEnding(pending.item.ending) }
+        item: { ...pending.item, ending: plainEnding(pending.item.ending) },
+        wanted: () => pending.wanted(),
+        answer: (settled) => pending.answer(settled),
+        die: (cause) => pending.die(cause)
       }))
 
 const settledOf = (requests: ReadonlyArray<EndRequest>, rows: ReadonlyArray<Column.Row>): ReadonlyArray<Settled> => {
@@ -178,7 +183,7 @@ export const make = Effect.fnUntraced(function* (
 ): Effect.fn.Return<Completion["Type"], never, RuntimePool | Scope.Scope> {
   const pool = yield* RuntimePool
   const flush = makeFlush(pool, yield* Effect.scope)
-  const { ask: enqueue } = yield* makeBatcher<EndRequest, Settled>({
+  const { ask: enqueue, tell } = yield* makeBatcher<EndRequest, Settled>({
     maxSize: options?.maxBatch ?? 500,
     lingerMillis: options?.lingerMillis ?? 2,
     run: flush
@@ -229,6 +234,7 @@ export const make = Effect.fnUntraced(function* (
       request.ending.callbackId === undefined
         ? enqueue(request)
         : parkUntilAnswered(request, request.ending.callbackId, 0),
+    unsafeEnd: tell,
     lost: (outcome) => makeSettled("stale", outcome)
   }
 })

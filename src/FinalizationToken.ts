@@ -44,4 +44,4 @@ export const isFinalizationToken = (value: unknown): value is FinalizationToken 
  * @category getters
  */
 export const portable = (token: FinalizationToken): Option.Option<Portable> =>
-  Option.fromNullable(internal.tokenFields(token))
+  Option.map(Option.fromNullable(internal.tokenFields(token)), (fields) => Object.freeze({ ...fields }))

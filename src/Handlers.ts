@@ -93,7 +93,9 @@ export interface RegisteredHandler {
   readonly mode: "ordinary" | "caller-owned"
   readonly retry: RetryPolicy
   readonly timeout: Option.Option<Duration.Duration>
-  /** Of a fiber of the attempt's own, which has the handler's context from then on. */
+  /** The context of each of its attempts, which have a fiber of their own; `ambient` is the worker's. */
+  readonly contextIn: (ambient: Context.Context<never>) => Context.Context<never>
+  /** For a fiber with the context that `contextIn` answers. */
   readonly run: (attempt: AttemptHandle) => Effect.Effect<unknown, unknown>
   readonly describe: (error: unknown) => StoredError
 }

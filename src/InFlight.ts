@@ -29,7 +29,8 @@ export interface Entry {
   readonly deadlineAtMillis: number | undefined
   /** The last sign of life that the database is known to have of the attempt: it may be rescued a staleness later. */
   aliveAtMillis: number
-  fiber: Fiber.RuntimeFiber<void> | undefined
+  /** The handler's own. */
+  fiber: Fiber.RuntimeFiber<unknown> | undefined
   interruption: Interruption | undefined
   /** Whether the handler has ended; what is left is to settle the attempt. */
   exited: boolean

@@ -8,7 +8,6 @@ import type { SqlError } from "@effect/sql/SqlError"
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
-import * as FiberRef from "effect/FiberRef"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
@@ -199,20 +198,22 @@ export const make = <
   ): Layer.Layer<Handles<Kind>, never, R> =>
     Layer.effect(
       tag,
-      Effect.map(Effect.map(Effect.context<R>(), handlerContext), (contextIn): RegisteredHandler => ({
+      Effect.map(Effect.context<R>(), (own): RegisteredHandler => ({
         kind,
         mode,
         retry: options.retry ?? RetryPolicy.standard,
         timeout: Option.map(Option.fromNullable(options.timeout), Duration.decode),
         describe: describeWith(options.error),
+        contextIn: handlerContext(own),
         run: (attempt) =>
-          keptContext(
-            contextIn,
-            Effect.matchEffect(decode(attempt.args), {
-              onFailure: (error) =>
-                new AttemptFailed({ reason: "payload", detail: ParseResult.TreeFormatter.formatErrorSync(error) }),
-              onSuccess: (payload) => run(attempt, payload)
-            })
+          inContext<R>(
+            Effect.suspend(() =>
+              Effect.matchEffect(decode(attempt.args), {
+                onFailure: (error) =>
+                  new AttemptFailed({ reason: "payload", detail: ParseResult.TreeFormatter.formatErrorSync(error) }),
+                onSuccess: (payload) => run(attempt, payload)
+              })
+            )
           )
       }))
     )
@@ -246,33 +247,21 @@ export const make = <
   }
 }
 
-/**
- * What the handler's layer was given, and of the worker's own context only the schema's name and the span. A context is copied by
- * whatever is added to it, so the one without a span is kept: it is the same for every attempt.
- */
-const handlerContext = <R>(own: Context.Context<R>) => {
-  let kept: { readonly schema: string; readonly context: Context.Context<R> } | undefined
-  return (ambient: Context.Context<never>): Context.Context<R> => {
-    const schema = Context.get(ambient, InstalledSchema)
-    if (kept?.schema !== schema) kept = { schema, context: Context.add(own, InstalledSchema, schema) }
-    const { context } = kept
+/** What the handler's layer was given, and of the worker's own context only the schema's name and the span. */
+const handlerContext =
+  <R>(own: Context.Context<R>) =>
+  (ambient: Context.Context<never>): Context.Context<R> => {
+    const context = Context.add(own, InstalledSchema, Context.get(ambient, InstalledSchema))
     return Option.match(Context.getOption(ambient, Tracer.ParentSpan), {
       onNone: () => context,
       onSome: (span) => Context.add(context, Tracer.ParentSpan, span)
     })
   }
-}
 
-/**
- * The effect, in this context, which its fiber has from then on. The fiber of an attempt runs nothing else that asks for one, and
- * to give it back afterwards is a fifth of all that an ordinary attempt costs.
- */
-const keptContext = <A, E, R>(
-  contextIn: (ambient: Context.Context<never>) => Context.Context<R>,
-  effect: Effect.Effect<A, E, R>
-): Effect.Effect<A, E> =>
-  // eslint-disable-next-line @typescript-eslint/consistent-type-assertions -- its requirements are what the fiber's context holds by then
-  Effect.zipRight(FiberRef.update(FiberRef.currentContext, contextIn), effect as Effect.Effect<A, E>)
+/** The fiber of an attempt has the handler's context from its start: to set it there, and to set it back, is work for each job. */
+const inContext = <R>(effect: Effect.Effect<unknown, unknown, R>): Effect.Effect<unknown, unknown> =>
+  // eslint-disable-next-line @typescript-eslint/consistent-type-assertions -- its requirements are what `contextIn` answers
+  effect as Effect.Effect<unknown, unknown>
 
 const payloadRejected = (error: ParseResult.ParseError): PayloadRejected => {
   const [issue] = ParseResult.ArrayFormatter.formatErrorSync(error)

@@ -24,8 +24,12 @@ export interface Permits {
   readonly acquire: (limit: number) => Effect.Effect<number>
   /** Hands back permits that no attempt was claimed for. */
   readonly surplus: (count: number) => Effect.Effect<void>
+  /** The same at once; the defect is thrown. */
+  readonly unsafeSurplus: (count: number) => void
   /** Frees the permit of a settled attempt. A proof that was used before, or was not made here, is a defect. */
   readonly release: (settled: Settled) => Effect.Effect<void>
+  /** The same at once; the defect is thrown. */
+  readonly unsafeRelease: (settled: Settled) => void
 }
 
 /**
@@ -65,11 +69,14 @@ export const make = (total: number, within?: Permits): Effect.Effect<Permits> =>
         waiting ??= Deferred.unsafeMake<void>(FiberId.none)
         return Effect.zipRight(Deferred.await(waiting), acquireOwn(limit))
       })
-    const surplus = (count: number): Effect.Effect<void> =>
-      Effect.suspend(() => {
-        give(count)
-        return within === undefined ? Effect.void : within.surplus(count)
-      })
+    const unsafeSurplus = (count: number): void => {
+      give(count)
+      within?.unsafeSurplus(count)
+    }
+    const unsafeRelease = (settled: Settled): void => {
+      if (!spend(settled)) throw new Error("a permit can be freed once, by the proof that its attempt is settled")
+      unsafeSurplus(1)
+    }
     // One's own first: only its own fiber waits for those, while what a full queue held of the runtime's would starve the others.
     const acquire = (limit: number): Effect.Effect<number> =>
       within === undefined
@@ -86,12 +93,9 @@ export const make = (total: number, within?: Permits): Effect.Effect<Permits> =>
       total,
       free: Effect.sync(() => free),
       acquire,
-      surplus,
-      release: (settled) =>
-        Effect.suspend(() => {
-          if (!spend(settled)) throw new Error("a permit can be freed once, by the proof that its attempt is settled")
-          give(1)
-          return within === undefined ? Effect.void : within.surplus(1)
-        })
+      surplus: (count) => Effect.sync(() => unsafeSurplus(count)),
+      unsafeSurplus,
+      release: (settled) => Effect.sync(() => unsafeRelease(settled)),
+      unsafeRelease
     }
   })

@@ -6,22 +6,20 @@
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
-import * as Exit from "effect/Exit"
-import * as FiberId from "effect/FiberId"
 import * as FiberRef from "effect/FiberRef"
 import * as Layer from "effect/Layer"
+import * as Runtime from "effect/Runtime"
 import type * as Scope from "effect/Scope"
 import { ApplicationPool } from "./ApplicationPool.js"
-import { Claim, type ClaimedAttempt } from "./Claim.js"
+import { Claim } from "./Claim.js"
 import { CompleteInTx } from "./CompleteInTx.js"
 import { Completion } from "./Completion.js"
 import type { Handles, RegisteredHandler } from "./Handlers.js"
 import { Heartbeat } from "./Heartbeat.js"
 import * as InFlight from "./InFlight.js"
 import { InstalledSchema } from "./InstalledSchema.js"
-import { attemptHandle } from "./internal/attemptHandle.js"
+import { makeAttemptLife } from "./internal/attemptLife.js"
 import { keepClaiming } from "./internal/claimLoop.js"
-import { handlerEnding, handlerExit, unknownKind } from "./internal/handlerRun.js"
 import { makeCallbackWaits } from "./internal/callbackWaits.js"
 import { startedWorker } from "./internal/startedWorker.js"
 import { makeTokenBucket } from "./internal/tokenBucket.js"
@@ -34,7 +32,6 @@ import { Maintenance } from "./Maintenance.js"
 import * as Permits from "./Permits.js"
 import { Reconciliation } from "./Reconciliation.js"
 import { type DatabaseError, RuntimePool } from "./RuntimePool.js"
-import type { Settled } from "./Settled.js"
 import { Wakeup, type WakeupMode } from "./Wakeup.js"
 
 /**
@@ -163,7 +160,6 @@ export const make = Effect.fnUntraced(function* (
     callbacks: yield* makeCallbackWaits(runtimePool, wakeup)
   }
 
-  const byKind = new Map(handlers.map((handler) => [handler.kind, handler]))
   const inFlight = InFlight.make()
   const self = {
     name: options.name ?? "effect-awa",
@@ -190,72 +186,16 @@ export const make = Effect.fnUntraced(function* (
     })
   )
 
-  // ---- a job's life -------------------------------------------------------------------------------------------------
-
-  /** What became of the attempt, from the database: by evidence for a caller-owned one, by the flush for an ordinary one. */
-  const settle = (
-    entry: InFlight.Entry,
-    handler: RegisteredHandler,
-    exit: Exit.Exit<unknown, unknown>
-  ): Effect.Effect<Settled> => {
-    if (handler.mode === "caller-owned") return reconciliation.settle(entry, handler, exit)
-    if (entry.interruption === "lost") return Effect.succeed(completion.lost("superseded"))
-    return Effect.flatMap(handlerEnding(entry, handler, exit), (ending) =>
-      completion.end({ token: entry.attempt.token, ending, hasState: entry.hasState })
-    )
-  }
-
-  const toldGated = new Set<string>()
-  /** Caller-owned completion is disabled for the queue: the attempt is put aside without a run, and does not count (C-60). */
-  const putAside = (entry: InFlight.Entry): Effect.Effect<Settled> =>
-    Effect.suspend(() => {
-      const { queue, token } = entry.attempt
-      entry.exited = true
-      const tell = toldGated.has(queue)
-        ? Effect.void
-        : Effect.logWarning(`Caller-owned completion is disabled for the queue ${queue}: such jobs of it are put aside`)
-      toldGated.add(queue)
-      return Effect.zipRight(tell, completion.end({ token, ending: { outcome: "gated" }, hasState: entry.hasState }))
-    })
-
-  /** run → settle → release. The order is the guarantee: only the proof from the database frees the permit. */
-  const life = (entry: InFlight.Entry, permits: Permits.Permits): Effect.Effect<void> => {
-    const handler = byKind.get(entry.attempt.kind) ?? unknownKind(entry.attempt.kind)
-    const run =
-      entry.interruption === undefined
-        ? handlerExit(handler, attemptHandle(entry, finalizing))
-        : Effect.succeed(Exit.interrupt(FiberId.none)) // claimed while the worker stopped: given back without a run
-    const settled =
-      entry.gated && handler.mode === "caller-owned"
-        ? putAside(entry)
-        : Effect.flatMap(run, (exit) => {
-            entry.exited = true
-            return settle(entry, handler, exit)
-          })
-    return Effect.flatMap(settled, (proof) => {
-      inFlight.remove(entry)
-      return permits.release(proof)
-    })
-  }
-
-  const start = (
-    attempt: ClaimedAttempt,
-    permits: Permits.Permits,
-    claimed: { readonly atMillis: number; readonly gated: boolean }
-  ): Effect.Effect<void> =>
-    Effect.suspend(() => {
-      const entry = inFlight.add(attempt, claimed.atMillis)
-      entry.gated = claimed.gated
-      if (!claimed.gated) toldGated.delete(attempt.queue)
-      if (supervisor.stopping()) entry.interruption = "shutdown"
-      return Effect.map(supervisor.forkAttempt(life(entry, permits)), (fiber) => {
-        entry.fiber = fiber
-        // also when a defect or the end of everything cut it short: it is beaten for no more, and its lease left to rescue
-        fiber.addObserver(() => inFlight.remove(entry))
-        // perhaps told before there was a fiber to interrupt
-        if (entry.interruption !== undefined) fiber.unsafeInterruptAsFork(FiberId.none)
-      })
-    })
+  const runtime = yield* Effect.runtime()
+  const start = makeAttemptLife({
+    handlers,
+    finalizing,
+    completion,
+    reconciliation,
+    inFlight,
+    supervisor,
+    runtime: Runtime.provideService(runtime, InstalledSchema, runtimePool.schema)
+  })
 
   // ---- its end ------------------------------------------------------------------------------------------------------
 
@@ -270,14 +210,7 @@ export const make = Effect.fnUntraced(function* (
     permitsByQueue.push([queue, permits])
     const bucket =
       rateLimit === undefined ? undefined : yield* makeTokenBucket(rateLimit.limit, Duration.decode(rateLimit.interval))
-    yield* supervisor.forkClaimer(
-      // the attempts are forked from here, and have it from here
-      Effect.provideService(
-        keepClaiming({ claim, wakeup, runtimeId, queue, permits, bucket, start }),
-        InstalledSchema,
-        runtimePool.schema
-      )
-    )
+    yield* supervisor.forkClaimer(keepClaiming({ claim, wakeup, runtimeId, queue, permits, bucket, start }))
   }
   return {
     runtimeId,

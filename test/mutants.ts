@@ -50,18 +50,18 @@ const runtime: ReadonlyArray<Mutant> = [
   },
   {
     name: "release the permit before reconciling",
-    file: "src/Worker.ts",
-    from: `return reconciliation.settle(entry, handler, exit)`,
-    to: `return Effect.as(Effect.forkDaemon(reconciliation.settle(entry, handler, exit)), completion.lost("early"))`,
+    file: "src/internal/attemptLife.ts",
+    from: `reconciliation.settle(entry, handler, exit))`,
+    to: `Effect.as(Effect.forkDaemon(reconciliation.settle(entry, handler, exit)), completion.lost("early")))`,
     suite: release,
     test: "of caller-owned attempts is freed only after the database has answered for it",
     core: true
   },
   {
     name: "release the permit before the flush is answered",
-    file: "src/Worker.ts",
-    from: "completion.end({ token: entry.attempt.token, ending, hasState: entry.hasState })",
-    to: 'Effect.as(Effect.forkDaemon(completion.end({ token: entry.attempt.token, ending, hasState: entry.hasState })), completion.lost("early"))',
+    file: "src/internal/attemptLife.ts",
+    from: "ending, hasState: entry.hasState }, (proof) =>\n        release(entry, permits, proof)\n      )",
+    to: 'ending, hasState: entry.hasState }, () => {}), release(entry, permits, Exit.succeed(completion.lost("early")))',
     suite: release,
     test: "of ordinary attempts is freed only after the database has answered for it"
   },
@@ -109,9 +109,9 @@ const runtime: ReadonlyArray<Mutant> = [
   },
   {
     name: "run a runtime statement on the application's connection",
-    file: "src/Worker.ts",
-    from: `return reconciliation.settle(entry, handler, exit)`,
-    to: `return Effect.zipRight(Effect.ignore(finalizing.pool.client.unsafe('select from "awa".segments')), reconciliation.settle(entry, handler, exit))`,
+    file: "src/internal/attemptLife.ts",
+    from: `reconciliation.settle(entry, handler, exit))`,
+    to: `Effect.zipRight(Effect.ignore(finalizing.pool.client.unsafe('select from "awa".segments')), reconciliation.settle(entry, handler, exit)))`,
     suite: "test/runtime/Pools.test.ts",
     test: "no runtime statement runs on an application connection, whatever a handler does with its transaction",
     core: true
@@ -152,10 +152,18 @@ const runtime: ReadonlyArray<Mutant> = [
     test: "cannot be completed by the receipt of another attempt"
   },
   {
-    name: "make an attempt's whole life interruptible",
-    file: "src/internal/workerSupervisor.ts",
-    from: "Effect.map(Effect.forkDaemon(life), (fiber) => {",
-    to: "Effect.map(Effect.forkDaemon(Effect.interruptible(life)), (fiber) => {",
+    name: "settle an attempt while fibers of its handler run",
+    file: "src/internal/attemptLife.ts",
+    from: "    const exit = Effect.exit(handlerRun(handler, attemptHandle(entry, finalizing)))",
+    to: "    const exit = Effect.exit(Effect.daemonChildren(handlerRun(handler, attemptHandle(entry, finalizing))))",
+    suite: "test/runtime/Ordinary.test.ts",
+    test: "ends with the fibers that its handler forked, and is not settled before"
+  },
+  {
+    name: "let an interruption end an attempt unsettled",
+    file: "src/internal/attemptLife.ts",
+    from: "settle(entry, handler, permits, Exit.isSuccess(exit) ? exit.value : exit))",
+    to: "Exit.isSuccess(exit) ? settle(entry, handler, permits, exit.value) : cutShort(entry, exit.cause))",
     suite: interruption,
     test: "gives back an attempt that was interrupted before its transaction"
   },
@@ -194,14 +202,14 @@ const runtime: ReadonlyArray<Mutant> = [
   {
     name: "free a permit by any object",
     file: "src/internal/makeSettled.ts",
-    from: "=> made.delete(settled)",
-    to: "=> made.delete(settled) || true",
+    from: "=> Proof.spend(settled)",
+    to: "=> Proof.spend(settled) || true",
     suite: "test/Permits.test.ts",
     test: "frees one permit for one proof, once"
   },
   {
     name: "reconcile ordinary attempts too",
-    file: "src/Worker.ts",
+    file: "src/internal/attemptLife.ts",
     from: `if (handler.mode === "caller-owned") return`,
     to: `if (handler.mode !== undefined) return`,
     suite: release,

@@ -17,7 +17,7 @@ export interface Claiming {
   readonly permits: Permits
   readonly bucket: TokenBucket | undefined
   readonly start: (
-    attempt: ClaimedAttempt,
+    attempts: ReadonlyArray<ClaimedAttempt>,
     permits: Permits,
     claimed: { readonly atMillis: number; readonly gated: boolean }
   ) => Effect.Effect<void>
@@ -55,7 +55,7 @@ const claimOnce = (on: Claiming): Effect.Effect<Found, DatabaseError> =>
       const claimed = yield* Effect.tapError(claim.take(queue, slots, runtimeId), () => unused(slots))
       yield* unused(slots - claimed.attempts.length)
       const { attempts, gated } = claimed
-      yield* Effect.forEach(attempts, (attempt) => start(attempt, permits, { atMillis, gated }), { discard: true })
+      yield* start(attempts, permits, { atMillis, gated })
       if (claimed.attempts.length === slots) return { _tag: "more" }
       if (claimed.retryAfter !== undefined) return { _tag: "limited", for: claimed.retryAfter }
       return { _tag: claimed.busy ? "busy" : "empty" }

@@ -1,8 +1,6 @@
 import * as Cause from "effect/Cause"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
-import * as FiberRef from "effect/FiberRef"
-import * as HashMap from "effect/HashMap"
 import * as Option from "effect/Option"
 import type { AttemptHandle, RegisteredHandler } from "../Handlers.js"
 import type { Entry } from "../InFlight.js"
@@ -19,41 +17,23 @@ export const unknownKind = (kind: string): RegisteredHandler => ({
   retry: RetryPolicy.standard,
   timeout: Option.none(),
   describe: (error) => storedError(error),
+  contextIn: (ambient) => ambient,
   run: () =>
     Effect.fail(new AttemptFailed({ reason: "unknown-kind", detail: `this worker has no handler for ${kind}` }))
 })
 
-/** For the rest of its fiber, which is the attempt's own. */
-const annotated = ({ attempt, jobId }: AttemptHandle, kind: string): Effect.Effect<void> =>
-  FiberRef.update(FiberRef.currentLogAnnotations, (annotations) =>
-    annotations.pipe(
-      HashMap.set<string, unknown>("jobId", String(jobId)),
-      HashMap.set<string, unknown>("kind", kind),
-      HashMap.set<string, unknown>("attempt", attempt)
-    )
-  )
-
 /**
- * The handler's exit. This is the one interruptible window of a job's life: it is opened here, in a fiber that is otherwise
- * uninterruptible, so that nothing that follows can be cut off.
+ * The handler, to be run by a fiber of its own: all of it can be interrupted, and what follows its exit is not in it.
  *
  * @internal
  */
-export const handlerExit = (
-  handler: RegisteredHandler,
-  handle: AttemptHandle
-): Effect.Effect<Exit.Exit<unknown, unknown>> => {
-  const run = Effect.suspend(() => handler.run(handle))
-  const timed = Option.match(handler.timeout, {
-    onNone: () => run,
-    onSome: (duration) =>
-      Effect.timeoutFail(run, {
-        duration,
+export const handlerRun = (handler: RegisteredHandler, handle: AttemptHandle): Effect.Effect<unknown, unknown> =>
+  Option.isNone(handler.timeout)
+    ? handler.run(handle)
+    : Effect.timeoutFail(handler.run(handle), {
+        duration: handler.timeout.value,
         onTimeout: () => new AttemptFailed({ reason: "timeout", detail: "the handler ran past its timeout" })
       })
-  })
-  return Effect.zipRight(annotated(handle, handler.kind), Effect.exit(Effect.interruptible(timed)))
-}
 
 const isOutcome = (value: unknown): value is JobOutcome =>
   JobOutcome.$is("Snooze")(value) ||
@@ -62,6 +42,12 @@ const isOutcome = (value: unknown): value is JobOutcome =>
   JobOutcome.$is("Cancel")(value) ||
   JobOutcome.$is("DeadLetter")(value) ||
   JobOutcome.$is("Park")(value)
+
+const completed: Ending = { outcome: "completed" }
+
+/** @internal How an ordinary attempt ends whose handler succeeded with nothing to say; undefined for any other exit. */
+export const plainlyCompleted = (entry: Entry, exit: Exit.Exit<unknown, unknown>): Ending | undefined =>
+  Exit.isSuccess(exit) && exit.value === undefined && entry.progress === undefined ? completed : undefined
 
 /** @internal How an ordinary attempt ends, from its handler's exit. */
 export const handlerEnding = (
@@ -72,7 +58,7 @@ export const handlerEnding = (
   Effect.map(
     Exit.match(exit, {
       onSuccess: (value): Effect.Effect<Ending> =>
-        Effect.succeed(isOutcome(value) ? endingOfOutcome(value) : { outcome: "completed" }),
+        Effect.succeed(isOutcome(value) ? endingOfOutcome(value) : completed),
       onFailure: (cause) =>
         Cause.isInterrupted(cause) && entry.interruption !== undefined
           ? Effect.succeed<Ending>({ outcome: "released" })

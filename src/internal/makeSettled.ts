@@ -11,14 +11,28 @@ export interface SettledProof {
   readonly outcome: string
 }
 
-const made = new WeakSet<object>()
+/** The private field is the proof: an object that has none was not made here, whatever it looks like. */
+class Proof implements SettledProof {
+  readonly [SettledTypeId]: typeof SettledTypeId = SettledTypeId
+  readonly how: SettledHow
+  readonly outcome: string
+  #spent = false
 
-/** @internal Only `Completion` and `Reconciliation` make these, and only from an answer of the database or for an attempt that is watched. */
-export const makeSettled = (how: SettledHow, outcome: string): SettledProof => {
-  const settled: SettledProof = { [SettledTypeId]: SettledTypeId, how, outcome }
-  made.add(Object.freeze(settled))
-  return settled
+  constructor(how: SettledHow, outcome: string) {
+    this.how = how
+    this.outcome = outcome
+    Object.freeze(this)
+  }
+
+  static spend(value: object): boolean {
+    if (!(#spent in value) || value.#spent) return false
+    value.#spent = true
+    return true
+  }
 }
 
+/** @internal Only `Completion` and `Reconciliation` make these, and only from an answer of the database or for an attempt that is watched. */
+export const makeSettled = (how: SettledHow, outcome: string): SettledProof => new Proof(how, outcome)
+
 /** @internal A proof is good for one permit: the second use answers false. */
-export const spend = (settled: SettledProof): boolean => made.delete(settled)
+export const spend = (settled: SettledProof): boolean => Proof.spend(settled)

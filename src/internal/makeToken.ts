@@ -21,27 +21,6 @@ export interface TokenFields {
   readonly batch_index: number
 }
 
-// The registry is the proof: a value that is not in it was not made here, whatever it looks like.
-const made = new WeakMap<object, TokenFields>()
-
-/** @internal Only `Claim` makes tokens. */
-export const makeToken = (fields: TokenFields): Token => {
-  const token: Token = {
-    [TokenTypeId]: TokenTypeId,
-    jobId: JobId.make(fields.job_id),
-    runLease: RunLease.make(fields.run_lease)
-  }
-  made.set(Object.freeze(token), Object.freeze({ ...fields }))
-  return token
-}
-
-/** @internal */
-export const isToken = (value: unknown): value is Token =>
-  typeof value === "object" && value !== null && made.has(value)
-
-/** @internal The fields behind a token; undefined for a forged one. */
-export const tokenFields = (token: Token): TokenFields | undefined => made.get(token)
-
 /** @internal What a driver needs to know of a running attempt, besides its token. */
 export interface Running {
   readonly schema: string
@@ -49,13 +28,55 @@ export interface Running {
   readonly progress: () => string | undefined
 }
 
-const running = new WeakMap<object, Running>()
+const trusted = { disableValidation: true }
 
-/** @internal The attempt of this token is running here, for as long as anybody has the token. */
-export const bindToken = (token: Token, attempt: Running): void => void running.set(token, attempt)
+/**
+ * The private fields are the proof: an object that has none was not made here, whatever it looks like. (A registry of what was
+ * made would be looked through by every garbage collection.)
+ */
+class AttemptToken implements Token {
+  readonly [TokenTypeId]: typeof TokenTypeId = TokenTypeId
+  readonly jobId: JobId.JobId
+  readonly runLease: RunLease.RunLease
+  readonly #fields: TokenFields
+  #running: Running | undefined
 
-/** @internal Its handler has ended. Whoever keeps the token must not keep the attempt with its payload. */
-export const unbindToken = (token: Token): void => void running.delete(token)
+  constructor(fields: TokenFields) {
+    // not validated: they are the database's own
+    this.jobId = JobId.JobId.make(fields.job_id, trusted)
+    this.runLease = RunLease.RunLease.make(fields.run_lease, trusted)
+    this.#fields = fields
+    Object.freeze(this)
+  }
+
+  static fields(value: object): TokenFields | undefined {
+    return #fields in value ? value.#fields : undefined
+  }
+
+  static running(value: object): Running | undefined {
+    return #running in value ? value.#running : undefined
+  }
+
+  static run(value: object, attempt: Running | undefined): void {
+    if (#running in value) value.#running = attempt
+  }
+}
+
+/** @internal Only `Claim` makes tokens. */
+export const makeToken = (fields: TokenFields): Token => new AttemptToken(fields)
 
 /** @internal */
-export const runningOf = (token: Token): Running | undefined => running.get(token)
+export const isToken = (value: unknown): value is Token =>
+  typeof value === "object" && value !== null && AttemptToken.fields(value) !== undefined
+
+/** @internal The fields behind a token; undefined for a forged one. */
+export const tokenFields = (token: Token): TokenFields | undefined => AttemptToken.fields(token)
+
+/** @internal The attempt of this token is running here, for as long as anybody has the token. */
+export const bindToken = (token: Token, attempt: Running): void => AttemptToken.run(token, attempt)
+
+/** @internal Its handler has ended. Whoever keeps the token must not keep the attempt with its payload. */
+export const unbindToken = (token: Token): void => AttemptToken.run(token, undefined)
+
+/** @internal */
+export const runningOf = (token: Token): Running | undefined => AttemptToken.running(token)

@@ -34,7 +34,8 @@ export const runBody = <A, E, R, S>(
   Exclude<R, S>
 > =>
   Effect.gen(function* () {
-    const fiber = yield* Effect.fork(provided(restore(body), services))
+    // a daemon: as a child, a body that is left behind would keep the handler's fiber from ending. Every way out of here ends it
+    const fiber = yield* Effect.forkDaemon(provided(restore(body), services))
     const waited = yield* Effect.exit(restore(observe(fiber, maximumMillis)))
     if (Exit.isSuccess(waited) && Option.isSome(waited.value)) {
       yield* Fiber.inheritAll(fiber)

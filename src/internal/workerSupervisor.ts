@@ -26,8 +26,8 @@ export interface Supervisor {
   readonly fork: (loop: Effect.Effect<never>) => Effect.Effect<void>
   /** A claiming loop: ends with `stopClaiming`. */
   readonly forkClaimer: (loop: Effect.Effect<never>) => Effect.Effect<void>
-  /** An attempt: in no scope, since what is settled must be settled; the worker waits for it by its in-flight table. */
-  readonly forkAttempt: (life: Effect.Effect<void>) => Effect.Effect<Fiber.RuntimeFiber<void>>
+  /** What cut an attempt's life short. A defect stops the worker; an interruption is the end of everything. */
+  readonly failed: (cause: Cause.Cause<never>) => void
   /** Whether `stopClaiming` was called: what a claim still under way brings is given back. */
   readonly stopping: () => boolean
   /** Ends the claiming for good, and waits for the claim that is under way: its attempts are in flight by then. */
@@ -78,15 +78,7 @@ export const makeSupervisor: Effect.Effect<Supervisor, never, Scope.Scope> = Eff
           stopping ? Effect.void : Effect.map(forkLoop(loop), (fiber) => void claimers.push(fiber))
         )
       ),
-    forkAttempt: (life) =>
-      Effect.uninterruptible(
-        Effect.map(Effect.forkDaemon(life), (fiber) => {
-          fiber.addObserver((exit) => {
-            if (Exit.isFailure(exit)) Runtime.runFork(runtime, onExit(exit))
-          })
-          return fiber
-        })
-      ),
+    failed: (cause) => void Runtime.runFork(runtime, onExit(Exit.failCause(cause))),
     stopping: () => stopping,
     stopClaiming,
     crash: Deferred.await(crash)

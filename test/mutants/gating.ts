@@ -14,7 +14,7 @@ const forms = {
 export const gatingMutants: ReadonlyArray<Mutant> = [
   {
     name: "run what is to be put aside",
-    file: "src/Worker.ts",
+    file: "src/internal/attemptLife.ts",
     from: `entry.gated && handler.mode === "caller-owned"`,
     to: `false && handler.mode === "caller-owned"`,
     suite,
@@ -22,7 +22,7 @@ export const gatingMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "put aside ordinary jobs as well",
-    file: "src/Worker.ts",
+    file: "src/internal/attemptLife.ts",
     from: `entry.gated && handler.mode === "caller-owned"`,
     to: "entry.gated",
     suite,

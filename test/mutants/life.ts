@@ -37,8 +37,8 @@ export const lifeMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "begin what was claimed while the worker stopped",
-    file: "src/Worker.ts",
-    from: '      if (supervisor.stopping()) entry.interruption = "shutdown"\n',
+    file: "src/internal/attemptLife.ts",
+    from: '          if (supervisor.stopping()) entry.interruption ??= "shutdown"\n',
     to: "",
     suite: stop,
     test: takenByClaim
@@ -62,8 +62,8 @@ export const lifeMutants: ReadonlyArray<Mutant> = [
   {
     name: "give back an attempt whose handler ignores its interruption",
     file: "src/internal/handlerRun.ts",
-    from: "Effect.exit(Effect.interruptible(timed))",
-    to: "Effect.exit(Effect.interruptible(Effect.disconnect(timed)))",
+    from: "    ? handler.run(handle)",
+    to: "    ? Effect.disconnect(handler.run(handle))",
     suite: stop,
     test: leftBehind
   },

@@ -42,9 +42,9 @@ export const outageMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "beat for watched attempts",
-    file: "src/Worker.ts",
-    from: "      inFlight.remove(entry)\n      return permits.release(proof)",
-    to: '      return proof.how === "unresolved" ? Effect.zipRight(permits.release(proof), Effect.never) : permits.release(proof)',
+    file: "src/internal/attemptLife.ts",
+    from: "      inFlight.remove(entry)\n      permits.unsafeRelease(proof.value)",
+    to: '      if (proof.value.how !== "unresolved") inFlight.remove(entry)\n      permits.unsafeRelease(proof.value)',
     suite: outage,
     test: "is beaten for no more: rescue takes it, and the job runs again",
     core: true

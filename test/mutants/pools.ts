@@ -30,9 +30,9 @@ export const poolMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "ask the application's connection for evidence",
-    file: "src/Worker.ts",
-    from: `return reconciliation.settle(entry, handler, exit)`,
-    to: `return Effect.zipRight(Effect.ignore(applicationPool.client.unsafe('select from "awa".meta')), reconciliation.settle(entry, handler, exit))`,
+    file: "src/internal/attemptLife.ts",
+    from: `reconciliation.settle(entry, handler, exit))`,
+    to: `Effect.zipRight(Effect.ignore(finalizing.pool.client.unsafe('select from "awa".meta')), reconciliation.settle(entry, handler, exit)))`,
     suite: separation,
     test: separate
   },

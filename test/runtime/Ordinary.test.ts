@@ -87,6 +87,29 @@ describe("an ordinary attempt", () => {
     })
   )
 
+  it.live("ends with the fibers that its handler forked, and is not settled before", () =>
+    // C-17: a permit is freed when nothing of its attempt runs any more
+    Effect.gen(function* () {
+      const ending = yield* Deferred.make<void>()
+      const ended = yield* Deferred.make<void>()
+      const child = Effect.onInterrupt(Effect.never, () =>
+        Effect.zipRight(Deferred.succeed(ending, undefined), Deferred.await(ended))
+      )
+      yield* run({ ordinary: () => Effect.zipRight(Effect.fork(child), Effect.yieldNow()) }, () =>
+        Effect.gen(function* () {
+          const testing = yield* Testing.Testing
+          const { id } = yield* Notify.enqueue({ tag: "a" })
+          yield* Deferred.await(ending)
+          yield* Effect.sleep("100 millis") // longer than a flush takes
+          yield* testing.expectState(id, "running")
+          yield* Deferred.succeed(ended, undefined)
+          yield* testing.drain()
+          yield* testing.expectState(id, "completed")
+        })
+      )
+    })
+  )
+
   it.live("keeps its progress over attempts, and refuses progress that cannot be stored", () =>
     Effect.gen(function* () {
       const seen = yield* Ref.make<ReadonlyArray<unknown>>([])

@@ -1,6 +1,6 @@
 /** Wraps a worker's services so that they tell what they do. The product knows nothing of it. */
 import { Cause, Context, Effect, Exit, HashMap, Layer, Option, Predicate } from "effect"
-import { ApplicationPool, CompleteInTx, Completion, Reconciliation, RuntimePool } from "effect-awa"
+import { ApplicationPool, CompleteInTx, Completion, Reconciliation, RuntimePool, type Settled } from "effect-awa"
 import { noClosing } from "../../../src/internal/transactionEnd.js"
 import type { AttemptEvent, AttemptKey, RecordedEvent } from "./events.js"
 
@@ -203,15 +203,27 @@ export const completion = Layer.effect(
   Effect.gen(function* () {
     const service = yield* Completion.Completion
     const recorder = yield* Recorder
+    const exited = (request: Completion.EndRequest): AttemptKey => {
+      const key = keyOf(request.token)
+      const answer = request.ending.outcome === "completed" ? "success" : "failure"
+      recorder.record({ event: "exit", ...key, answer })
+      return key
+    }
+    const settled = (key: AttemptKey, { how }: Settled.Settled): void =>
+      recorder.record({ event: "settled", ...key, answer: how })
     return {
       ...service,
-      end: (request) => {
-        const key = keyOf(request.token)
-        const answer = request.ending.outcome === "completed" ? "success" : "failure"
-        recorder.record({ event: "exit", ...key, answer })
-        return Effect.tap(service.end(request), ({ how }) =>
-          Effect.sync(() => recorder.record({ event: "settled", ...key, answer: how }))
-        )
+      end: (request) =>
+        Effect.suspend(() => {
+          const key = exited(request)
+          return Effect.tap(service.end(request), (proof) => Effect.sync(() => settled(key, proof)))
+        }),
+      unsafeEnd: (request, told) => {
+        const key = exited(request)
+        service.unsafeEnd(request, (proof) => {
+          if (Exit.isSuccess(proof)) settled(key, proof.value)
+          told(proof)
+        })
       }
     }
   })
