@@ -9,7 +9,17 @@ import type * as DateTime from "effect/DateTime"
 import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import { InstalledSchema } from "./InstalledSchema.js"
-import { encodeJob, insertText, jobsText, readAnswers, refusedJobs } from "./internal/enqueueCall.js"
+import {
+  batchText,
+  encodeBatch,
+  encodeJob,
+  insertText,
+  jobsText,
+  readAnswers,
+  readIds,
+  refusedBatch,
+  refusedJobs
+} from "./internal/enqueueCall.js"
 import type { DuplicateJob, PayloadRejected } from "./JobError.js"
 import type * as JobId from "./JobId.js"
 
@@ -165,5 +175,36 @@ export const insertJobs = Effect.fnUntraced(function* (
   )
   return (
     answers ?? (yield* new SqlError({ message: "insert_jobs answered another number of jobs", cause: rows.length }))
+  )
+})
+
+/**
+ * Enqueues jobs of one kind that differ in nothing but their payloads, which are encoded already: the same as `insertJobs`, and
+ * faster. Their options may not say `unique`. The ids come back in order.
+ *
+ * @example
+ * ```ts
+ * import { Enqueue } from "effect-awa"
+ *
+ * export const ids = Enqueue.insertBatch("greet", [{ name: "Ada" }, { name: "Grace" }], { queue: "mail" })
+ * ```
+ *
+ * @since 0.1.0
+ * @category combinators
+ */
+export const insertBatch = Effect.fnUntraced(function* (
+  kind: string,
+  payloads: ReadonlyArray<unknown>,
+  options: Omit<EnqueueOptions, "unique">
+): Effect.fn.Return<ReadonlyArray<JobId.JobId>, PayloadRejected | SqlError, SqlClient> {
+  if (payloads.length === 0) return []
+  const parameters = yield* encodeBatch(kind, payloads, options)
+  const client = yield* SqlClient
+  const [row] = yield* client
+    .unsafe(batchText(yield* InstalledSchema), parameters)
+    .values.pipe(Effect.mapError(refusedBatch))
+  return (
+    readIds(row?.[0], payloads.length) ??
+    (yield* new SqlError({ message: "insert_batch answered another number of jobs", cause: row }))
   )
 })

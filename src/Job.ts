@@ -8,6 +8,7 @@ import type { SqlError } from "@effect/sql/SqlError"
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import * as ParseResult from "effect/ParseResult"
@@ -163,13 +164,27 @@ export const make = <
   const encode = (payload: Payload) => Effect.mapError(encodePayload(payload), payloadRejected)
   const decode = Schema.decodeUnknown(options.payload)
   const tag = handles(kind)
-  const withDefaults = (payload: Payload, overrides: Enqueue.EnqueueOptions | undefined): Enqueue.EnqueueOptions => ({
+  const inCommon = (overrides: Enqueue.EnqueueOptions | undefined): Omit<Enqueue.EnqueueOptions, "unique"> => ({
     ...overrides,
     queue: overrides?.queue ?? options.queue,
     priority: overrides?.priority ?? options.priority,
-    maxAttempts: overrides?.maxAttempts ?? options.maxAttempts,
+    maxAttempts: overrides?.maxAttempts ?? options.maxAttempts
+  })
+  const withDefaults = (payload: Payload, overrides: Enqueue.EnqueueOptions | undefined): Enqueue.EnqueueOptions => ({
+    ...inCommon(overrides),
     unique: overrides?.unique ?? (typeof options.unique === "function" ? options.unique(payload) : options.unique)
   })
+  const encodeAll = (payloads: ReadonlyArray<Payload>): Effect.Effect<ReadonlyArray<unknown>, PayloadRejected> =>
+    Effect.suspend(() => {
+      const encoded: Array<unknown> = []
+      for (const payload of payloads) {
+        const now = encodePayload(payload)
+        // by a schema that takes its time, or to name what is wrong
+        if (!Either.isEither(now) || Either.isLeft(now)) return Effect.forEach(payloads, encode)
+        encoded.push(now.right)
+      }
+      return Effect.succeed(encoded)
+    })
 
   const request = (
     payload: Payload,
@@ -186,7 +201,13 @@ export const make = <
     payloads: Iterable<Payload>,
     overrides?: Enqueue.EnqueueOptions
   ): Effect.Effect<ReadonlyArray<Enqueued<Kind>>, PayloadRejected | SqlError | DuplicateJob, SqlClient> {
-    return Effect.forEach(payloads, (payload) => request(payload, overrides)).pipe(
+    const all = Array.from(payloads)
+    if ((overrides?.unique ?? options.unique ?? false) === false) {
+      return Effect.flatMap(encodeAll(all), (args) => Enqueue.insertBatch(kind, args, inCommon(overrides))).pipe(
+        Effect.map((ids) => ids.map((id) => ({ kind, id, answer: "inserted" })))
+      )
+    }
+    return Effect.forEach(all, (payload) => request(payload, overrides)).pipe(
       Effect.flatMap(Enqueue.insertJobs),
       Effect.map((answers) => answers.map(({ answer, id }) => ({ kind, id, answer })))
     )

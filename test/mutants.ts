@@ -250,8 +250,8 @@ const runtime: ReadonlyArray<Mutant> = [
   {
     name: "take a duplicate for a fault of the database",
     file: "src/internal/enqueueCall.ts",
-    from: `if (state === "23505") return`,
-    to: `if (state === "") return`,
+    from: `Option.contains(sqlStateOf(error), "23505")`,
+    to: `Option.contains(sqlStateOf(error), "")`,
     suite: enqueue,
     test: "fails with DuplicateJob where the definition or the call says so, and keeps the whole call out"
   },

@@ -39,6 +39,40 @@ begin
 end $$;
 {{/segments}}
 
+-- The same for jobs that differ in nothing but their payloads: there is nothing to take apart, and one table to write.
+{{#segments}}
+create or replace function {{schema}}.insert_batch_{{segment}}(
+  p_kind text, p_args jsonb, p_queue text, p_priority smallint, p_max_attempts integer, p_run_at timestamptz, p_now timestamptz)
+returns bigint[]
+language plpgsql volatile as $$
+declare
+  v_xid xid8 := pg_current_xact_id();   -- top level, also inside a savepoint
+  v_ids bigint[];
+begin
+  if p_run_at > p_now then
+    with later as (
+      insert into {{schema}}.deferred_jobs
+        (job_id, queue, priority, state, run_at, run_lease, attempt, max_attempts, kind, args, created_at, xid)
+      select nextval({{schema_text job_ids}}), p_queue, p_priority, 'scheduled', p_run_at, 0, 0, p_max_attempts, p_kind, a.payload, p_now, v_xid
+      from jsonb_array_elements(p_args) as a(payload)
+      returning job_id
+    )
+    select array_agg(job_id) into v_ids from later;
+  else
+    with due as (
+      insert into {{schema}}.ready_entries_{{segment}}
+        (queue, priority, xid, seq, job_id, run_lease, attempt, max_attempts, created_at, kind, args)
+      select p_queue, p_priority, v_xid, nextval({{schema_text entry_seq}}), nextval({{schema_text job_ids}}), 0, 0, p_max_attempts, p_now,
+             p_kind, a.payload
+      from jsonb_array_elements(p_args) as a(payload)
+      returning job_id
+    )
+    select array_agg(job_id) into v_ids from due;
+  end if;
+  return v_ids;
+end $$;
+{{/segments}}
+
 -- The slot of the current segment, held for writing until the end of the transaction. The transaction has its id by then: drawn
 -- later, it could come after that of somebody who committed into the next segment, and yet be claimed first.
 create or replace function {{schema}}.hold_current_segment() returns integer
@@ -181,6 +215,64 @@ begin
     end if;
     return query select i.job_id, i.answer from unnest(v_ids, v_answers) as i(job_id, answer);
   end if;
+end $$;
+
+-- Many jobs that differ in nothing but their payloads: an array of these, and what they have in common said and checked once.
+-- Answers their ids in order; with `unique`, for a twin the id of the job that holds the key.
+create or replace function {{schema}}.insert_batch(kind text, args jsonb, queue text default 'default', opts jsonb default '{}')
+returns bigint[]
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+set standard_conforming_strings = on
+as $$
+declare
+  v_opts      jsonb := coalesce(insert_batch.opts, '{}');
+  v_at        bigint;
+  v_now       timestamptz;
+  v_run_at    timestamptz;
+  v_priority  smallint;
+  v_max       integer;
+  v_slot      integer;
+  v_ids       bigint[];
+begin
+  if jsonb_typeof(insert_batch.args) is distinct from 'array' then
+    raise exception using errcode = '22023', message = 'args: expected a JSON array of payloads';
+  end if;
+  if jsonb_array_length(insert_batch.args) = 0 then
+    return '{}';
+  end if;
+  if v_opts ?| '{unique,validate}' then  -- what is asked of each payload
+    return array(select i.job_id from {{schema}}.insert_jobs((
+      select jsonb_agg(jsonb_build_object('kind', insert_batch.kind, 'args', a.payload, 'queue', insert_batch.queue, 'opts', v_opts) order by a.ord)
+      from jsonb_array_elements(insert_batch.args) with ordinality as a(payload, ord))) i);
+  end if;
+  perform {{schema}}.check_jobs(jsonb_build_array(jsonb_build_object(
+    'kind', insert_batch.kind, 'args', null, 'queue', insert_batch.queue, 'opts', v_opts)));
+  if pg_column_size(insert_batch.args) > 131072 then  -- the same rule as in check_jobs
+    select a.ord - 1 into v_at from jsonb_array_elements(insert_batch.args) with ordinality as a(payload, ord)
+    where pg_column_size(a.payload) > 131072 and octet_length(a.payload::text) > 2097152
+    order by a.ord limit 1;
+    if found then
+      raise exception using errcode = '22023', message = format('job %s: args: at most 1 MiB', v_at);
+    end if;
+  end if;
+  v_slot := {{schema}}.hold_current_segment();
+  v_now := clock_timestamp();
+  v_run_at := coalesce((v_opts ->> 'run_at')::timestamptz, v_now + (v_opts ->> 'delay_ms')::bigint * interval '1 millisecond');
+  v_priority := coalesce((v_opts ->> 'priority')::smallint, 2::smallint);
+  v_max := coalesce((v_opts ->> 'max_attempts')::integer, 25);
+  case v_slot
+    {{#segments}}
+    when {{segment}} then
+      v_ids := {{schema}}.insert_batch_{{segment}}(insert_batch.kind, insert_batch.args, insert_batch.queue, v_priority, v_max, v_run_at, v_now);
+    {{/segments}}
+  end case;
+  if coalesce(v_opts ->> 'notify', 'true') <> 'false' then
+    perform pg_notify({{channel}}, insert_batch.queue);
+  end if;
+  return v_ids;
 end $$;
 
 -- One job, for any driver. Answers its id, or that of the job that holds its unique key.

@@ -80,33 +80,67 @@ const uniqueOptions = ({ by, key, onConflict, states, window }: Unique): Record<
   on_conflict: onConflict
 })
 
+/** What jobs of a call may have in common: who runs them, where, and how. */
+const headFault = (kind: string, options: EnqueueOptions): PayloadRejected | undefined => {
+  const kindFault = nameFault(kind)
+  if (kindFault !== undefined) return new PayloadRejected({ path: "kind", rule: kindFault })
+  const queueFault = nameFault(queueOf(options))
+  if (queueFault !== undefined) return new PayloadRejected({ path: "queue", rule: queueFault })
+  return optionFault(options)
+}
+
+const queueOf = (options: EnqueueOptions): string => options.queue ?? "default"
+
+const optsText = (options: EnqueueOptions): string => {
+  const opts: Record<string, unknown> = {}
+  if (options.priority !== undefined) opts["priority"] = options.priority
+  if (options.maxAttempts !== undefined) opts["max_attempts"] = options.maxAttempts
+  if (options.runAt !== undefined) opts["run_at"] = DateTime.formatIso(DateTime.toUtc(options.runAt))
+  if (options.delay !== undefined) opts["delay_ms"] = Math.ceil(Duration.toMillis(options.delay))
+  if (options.notify === false) opts["notify"] = false
+  if (options.unique !== undefined && options.unique !== false) opts["unique"] = uniqueOptions(options.unique)
+  return JSON.stringify(opts)
+}
+
+const argsText = (args: unknown): string | PayloadRejected => {
+  const fault = storageFault(args, "payload")
+  if (fault !== undefined) return new PayloadRejected(fault)
+  const text = JSON.stringify(args)
+  // a UTF-16 unit is three bytes of UTF-8 at most
+  return text.length * 3 > maxPayloadBytes && Buffer.byteLength(text, "utf8") > maxPayloadBytes
+    ? new PayloadRejected({ path: "payload", rule: "at most 1 MiB of JSON" })
+    : text
+}
+
 /** @internal A job as `insert_jobs` takes it, or what of it PostgreSQL could not store or breaks a rule. */
-export const encodeJob = (job: EncodedJob): Effect.Effect<string, PayloadRejected> =>
+export const encodeJob = ({ args, kind, options }: EncodedJob): Effect.Effect<string, PayloadRejected> =>
   Effect.suspend(() => {
-    const { kind, options } = job
-    const queue = options.queue ?? "default"
-    const kindFault = nameFault(kind)
-    if (kindFault !== undefined) return new PayloadRejected({ path: "kind", rule: kindFault })
-    const queueFault = nameFault(queue)
-    if (queueFault !== undefined) return new PayloadRejected({ path: "queue", rule: queueFault })
-    const badOption = optionFault(options)
-    if (badOption !== undefined) return badOption
-    const fault = storageFault(job.args, "payload")
-    if (fault !== undefined) return new PayloadRejected(fault)
-    const args = JSON.stringify(job.args)
-    if (Buffer.byteLength(args, "utf8") > maxPayloadBytes) {
-      return new PayloadRejected({ path: "payload", rule: "at most 1 MiB of JSON" })
+    const fault = headFault(kind, options)
+    if (fault !== undefined) return fault
+    const text = argsText(args)
+    return typeof text === "string"
+      ? Effect.succeed(
+          `{"kind":${JSON.stringify(kind)},"queue":${JSON.stringify(queueOf(options))},"opts":${optsText(options)},"args":${text}}`
+        )
+      : text
+  })
+
+/** @internal Jobs that differ in nothing but their payloads, as the parameters of `batchText`. */
+export const encodeBatch = (
+  kind: string,
+  payloads: ReadonlyArray<unknown>,
+  options: EnqueueOptions
+): Effect.Effect<ReadonlyArray<string>, PayloadRejected> =>
+  Effect.suspend(() => {
+    const fault = headFault(kind, options)
+    if (fault !== undefined) return fault
+    const texts: Array<string> = []
+    for (const payload of payloads) {
+      const text = argsText(payload)
+      if (typeof text !== "string") return text
+      texts.push(text)
     }
-    const opts: Record<string, unknown> = {}
-    if (options.priority !== undefined) opts["priority"] = options.priority
-    if (options.maxAttempts !== undefined) opts["max_attempts"] = options.maxAttempts
-    if (options.runAt !== undefined) opts["run_at"] = DateTime.formatIso(DateTime.toUtc(options.runAt))
-    if (options.delay !== undefined) opts["delay_ms"] = Math.ceil(Duration.toMillis(options.delay))
-    if (options.notify === false) opts["notify"] = false
-    if (options.unique !== undefined && options.unique !== false) opts["unique"] = uniqueOptions(options.unique)
-    return Effect.succeed(
-      `{"kind":${JSON.stringify(kind)},"queue":${JSON.stringify(queue)},"opts":${JSON.stringify(opts)},"args":${args}}`
-    )
+    return Effect.succeed([kind, jobsText(texts), queueOf(options), optsText(options)])
   })
 
 const decodeDuplicate = Schema.decodeUnknownOption(
@@ -120,14 +154,17 @@ const duplicate = (error: unknown): Option.Option<DuplicateJob> =>
     ({ index, job_id }) => new DuplicateJob({ index, jobId: job_id === null ? undefined : JobId.make(BigInt(job_id)) })
   )
 
-/** @internal What the refusal of `insert_jobs` means. */
-export const refusedJobs = <E>(error: E): PayloadRejected | DuplicateJob | E => {
+/** @internal What the refusal of `insert_batch` means. */
+export const refusedBatch = <E>(error: E): PayloadRejected | E => {
   const state = Option.getOrUndefined(sqlStateOf(error))
-  if (state === "23505") return Option.getOrElse(duplicate(error), () => error)
   return state === "22023" || state === "WA005" || state === "22P05" || state === "54000"
     ? new PayloadRejected({ path: "job", rule: sqlMessageOf(error) })
     : error
 }
+
+/** @internal What the refusal of `insert_jobs` means. */
+export const refusedJobs = <E>(error: E): PayloadRejected | DuplicateJob | E =>
+  Option.contains(sqlStateOf(error), "23505") ? Option.getOrElse(duplicate(error), () => error) : refusedBatch(error)
 
 const isAnswer = (value: unknown): value is Answer =>
   value === "inserted" || value === "existing" || value === "replaced"
@@ -138,6 +175,19 @@ export const insertText = (schema: string): string =>
 
 /** @internal */
 export const jobsText = (encoded: ReadonlyArray<string>): string => `[${encoded.join(",")}]`
+
+/** @internal One call for jobs that differ in nothing but their payloads. */
+export const batchText = (schema: string): string =>
+  `select ${quoteIdentifier(schema)}.insert_batch($1, $2::text::jsonb, $3, $4::text::jsonb)::text as ids`
+
+/** @internal The ids in the order of the payloads; undefined when they are not one for each. */
+export const readIds = (text: unknown, expected: number): ReadonlyArray<JobId.JobId> | undefined => {
+  if (typeof text !== "string") return undefined
+  const ids = text.slice(1, -1).split(",")
+  return ids.length === expected
+    ? ids.map((id) => JobId.JobId.make(BigInt(id), { disableValidation: true }))
+    : undefined
+}
 
 /** @internal The answers in the order of the jobs; undefined when these rows are not one for each. */
 export const readAnswers = (

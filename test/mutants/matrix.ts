@@ -42,8 +42,8 @@ export const matrixMutants: ReadonlyArray<Mutant> = [
   {
     name: "name a sequence without its quotes",
     file: "schema/functions/010_enqueue.sql",
-    from: "nextval({{schema_text entry_seq}})",
-    to: "nextval(({{schema_name}} || '.entry_seq')::regclass)",
+    from: "nextval({{schema_text entry_seq}}) as seq",
+    to: "nextval(({{schema_name}} || '.entry_seq')::regclass) as seq",
     suite: jobs,
     test: "is enqueued with the caller's rows, or not at all [matrix]",
     env: odd

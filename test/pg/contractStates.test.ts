@@ -9,6 +9,7 @@ import {
   closeAll,
   completeJob,
   expectIt,
+  insertAlike,
   insertMany,
   insertOne,
   registerKinds,
@@ -69,6 +70,7 @@ const raised: Readonly<Record<string, Case>> = {
   "require_contract WA004": (session) => session.rows("select awa.require_contract(2)"),
   ...enqueues("insert_job", insertOne),
   ...enqueues("insert_jobs", (session, opts) => insertMany(session, [job(), job({ opts })])),
+  ...enqueues("insert_batch", (session, opts) => insertAlike(session, opts)),
   "register_kinds 22023": (session) => registerKinds(session, [{ kind: "k" }]),
   "register_kinds WA005": (session) => registerKinds(session, [{ kind: "k", schema: {}, retry: 1 }]),
   "register_kinds 40001": (session, other) =>
@@ -181,6 +183,7 @@ describe("the isolation of schema/contract.json", () => {
     require_contract: (session) => session.rows("select awa.require_contract(1)"),
     insert_job: (session) => insertOne(session, {}),
     insert_jobs: (session) => insertMany(session, [job()]),
+    insert_batch: (session) => insertAlike(session, {}),
     register_kinds: (session) => registerKinds(session, kinds),
     expect_completion: expectIt,
     complete_job: completeJob,
@@ -234,6 +237,7 @@ describe("what schema/contract.json says of waiting", () => {
         worker_close: closeAll(session, [{ ...attempt, outcome: "failed" }]),
         insert_job: insertOne(session, unique),
         insert_jobs: insertMany(session, [job({ opts: unique })]),
+        insert_batch: insertAlike(session, unique),
         register_kinds: registerKinds(session, kinds)
       }
       for (const [name, call] of Object.entries(waits)) {

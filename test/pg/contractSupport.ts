@@ -51,6 +51,9 @@ export const closeAll = (session: Session, attempts: unknown, flush: number | nu
 export const insertOne = (session: Session, opts: unknown, args: unknown = {}) =>
   session.value("select awa.insert_job('k', $1::text::jsonb, 'q', $2::text::jsonb)", [json(args), json(opts)])
 
+export const insertAlike = (session: Session, opts: unknown) =>
+  session.value("select awa.insert_batch('k', '[1]', 'q', $1::text::jsonb)", [json(opts)])
+
 export const insertMany = (session: Session, jobs: unknown) =>
   session.rows("select * from awa.insert_jobs($1::text::jsonb)", [json(jobs)])
 

@@ -207,6 +207,122 @@ describe("insert_jobs", () => {
   )
 })
 
+const insertBatch = (session: Session, args: unknown, opts: unknown = {}, queue = "q", kind = "k") =>
+  session
+    .value("select awa.insert_batch($1, $2::text::jsonb, $3, $4::text::jsonb)::text", [
+      kind,
+      JSON.stringify(args),
+      queue,
+      JSON.stringify(opts)
+    ])
+    .pipe(Effect.map((ids) => (ids === "{}" ? [] : String(ids).slice(1, -1).split(",").map(BigInt))))
+
+const stored = (session: Session, ids: ReadonlyArray<bigint>) =>
+  session.rows(
+    `select state, queue, kind, args, attempt, max_attempts, priority, run_at from awa.jobs where job_id = any ($1::bigint[]) order by job_id`,
+    [`{${ids.join(",")}}`]
+  )
+
+describe("insert_batch", () => {
+  it.scopedLive("stores what insert_jobs stores, and answers the ids in order", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const payloads = [{ n: 1 }, null, "x".repeat(1024 * 1024 - 2), [1, [2]], 7, false, {}]
+      const options = [
+        {},
+        { priority: 4, max_attempts: 3, notify: false },
+        { delay_ms: 0 },
+        { run_at: "2000-02-29T23:59:59.123456789+14:00" },
+        { run_at: "10000-01-01T00:00:00Z" },
+        { priority: null, max_attempts: null, delay_ms: null, run_at: null, notify: null }
+      ]
+      for (const opts of options) {
+        const batch = yield* insertBatch(session, payloads, opts)
+        expect(batch).toEqual(payloads.map((_, i) => (batch[0] ?? 0n) + BigInt(i)))
+        const jobs = yield* insertJobs(
+          session,
+          payloads.map((args) => job({ args, opts }))
+        )
+        expect(yield* stored(session, batch)).toEqual(yield* stored(session, jobs))
+      }
+      const [later] = yield* insertBatch(session, [1], { delay_ms: 3_600_000 })
+      expect(
+        yield* session.value(
+          "select run_at - created_at from awa.deferred_jobs where job_id = $1 and state = 'scheduled'",
+          [later]
+        )
+      ).toBe("01:00:00")
+      expect(yield* insertBatch(session, [])).toEqual([])
+    })
+  )
+
+  it.scopedLive("is claimed in the order of its payloads", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const ids = yield* insertBatch(
+        session,
+        Array.from({ length: 300 }, (_, n) => ({ n }))
+      )
+      const attempts = yield* claim(session, { limit: 300 })
+      expect(attempts.map((a) => [a.job_id, a.args])).toEqual(ids.map((id, n) => [id, { n }]))
+    })
+  )
+
+  it.scopedLive("raises what insert_jobs raises, names the payload that is too long, and writes nothing", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const long = "x".repeat(1024 * 1024)
+      for (const args of [{}, "x", null]) yield* fault(insertBatch(session, args), "22023")
+      yield* fault(session.rows("select awa.insert_batch('k', null)"), "22023")
+      const error = yield* fault(insertBatch(session, [1, 2, [long, long]]), "22023")
+      expect(error.message).toBe("job 2: args: at most 1 MiB")
+      yield* fault(insertBatch(session, [1], { priority: 9 }), "22023")
+      yield* fault(insertBatch(session, [1], []), "22023")
+      yield* fault(insertBatch(session, [1], { run_at: "2025-02-30T00:00:00Z" }), "22023")
+      yield* fault(insertBatch(session, [1], { prio: 1 }), "WA005")
+      yield* fault(insertBatch(session, [1], {}, "q", "a\nb"), "22023")
+      yield* fault(insertBatch(session, [1], {}, ""), "22023")
+      yield* fault(session.rows("select awa.insert_batch(null, '[1]')"), "22023")
+      yield* fault(session.rows("select awa.insert_batch('k', '[1]', null)"), "22023")
+      expect(yield* written(session)).toBe(0n)
+    })
+  )
+
+  it.scopedLive("looks at each payload where it is asked to: its twins, and its schema", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const [one, two] = yield* insertBatch(session, [1, 2], { unique: {} })
+      const [again, three, first] = yield* insertBatch(session, [2, 3, 1], { unique: {} })
+      expect([again, first]).toEqual([two, one])
+      expect([one, two]).not.toContain(three)
+      yield* fault(insertBatch(session, [1], { unique: { on_conflict: "error" } }), "23505")
+      yield* session.rows("select * from awa.register_kinds($1::text::jsonb)", [
+        JSON.stringify([{ kind: "k", schema: { type: "integer" } }])
+      ])
+      const error = yield* fault(insertBatch(session, [1, "x"], { validate: true }), "22023")
+      expect(error.message).toContain("job 1")
+    })
+  )
+
+  it.scopedLive("notifies once, at its commit; not when told not to", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [writer, listener] = [yield* db.session, yield* db.session]
+      const channel = String(
+        yield* writer.value(
+          "select substring(prosrc from 'awa_[0-9a-f]{16}') from pg_proc where proname = 'insert_batch'"
+        )
+      )
+      yield* listener.script(`listen ${channel}`)
+      yield* begin(writer)
+      yield* insertBatch(writer, [1, 2, 3], {}, "one")
+      yield* insertBatch(writer, [1, 2, 3], { notify: false }, "silent")
+      yield* writer.script("commit")
+      expect(yield* Effect.andThen(listener.value("select 1"), listener.notifications)).toEqual(["one"])
+    })
+  )
+})
+
 describe("insert_job", () => {
   it.scopedLive("has defaults, and raises what insert_jobs raises", () =>
     Effect.gen(function* () {

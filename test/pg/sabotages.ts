@@ -502,6 +502,27 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "test/pg/enqueue.test.ts > insert_jobs > refuses an unknown option as WA005 and names it"
   ),
   of(
+    "start a batch of later jobs at once",
+    "010_enqueue.sql",
+    "  if p_run_at > p_now then\n    with later",
+    "  if false then\n    with later",
+    "test/pg/enqueue.test.ts > insert_batch > stores what insert_jobs stores, and answers the ids in order"
+  ),
+  of(
+    "take a batch of any size",
+    "010_enqueue.sql",
+    "  if pg_column_size(insert_batch.args) > 131072 then",
+    "  if false then",
+    "test/pg/enqueue.test.ts > insert_batch > raises what insert_jobs raises, names the payload that is too long, and writes nothing"
+  ),
+  of(
+    "let twins into a batch",
+    "010_enqueue.sql",
+    "  if v_opts ?| '{unique,validate}' then",
+    "  if false then",
+    "test/pg/enqueue.test.ts > insert_batch > looks at each payload where it is asked to: its twins, and its schema"
+  ),
+  of(
     "believe every time",
     "010_enqueue.sql",
     "        perform v_fault.run_at::timestamptz;\n",

@@ -61,11 +61,11 @@ const calls = (sql: string): ReadonlyArray<string> =>
 
 /** What an application's connection may be asked to do for the library: its own part of the contract, and nothing else. */
 const ofTheApplication = (sql: string): boolean =>
-  calls(sql).every((name) => name === "insert_jobs" || name === "complete_job") &&
+  calls(sql).every((name) => name === "insert_batch" || name === "complete_job") &&
   !/\bawa\.(?!finalized)|pg_notify|^listen|begin isolation level/.test(sql)
 
 const ofTheRuntime = (sql: string): boolean =>
-  !/application_rows|savepoint|insert_jobs|complete_job\(|awa\.finalized/i.test(sql) &&
+  !/application_rows|savepoint|insert_jobs|insert_batch|complete_job\(|awa\.finalized/i.test(sql) &&
   (calls(sql).length > 0 ||
     /^(begin isolation level read committed; set local|commit$|listen |select pg_notify|select to_regclass)/.test(
       sql
@@ -177,7 +177,7 @@ describe(`whatever handlers do, by seed ${seed}`, () => {
             )
             // and it was no empty log, nor an idle handler
             const seen = (application: string) => new Set(by(application).flatMap(({ sql }) => calls(sql)))
-            assert.includeMembers([...seen("application")], ["insert_jobs", "complete_job"])
+            assert.includeMembers([...seen("application")], ["insert_batch", "complete_job"])
             assert.includeMembers(
               [...seen("effect-awa runtime")],
               [

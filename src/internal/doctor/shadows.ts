@@ -4,7 +4,7 @@ import type { Found } from "./finding.js"
 import { type Binding, transaction } from "./subject.js"
 
 /** The names that applications call, perhaps without the schema's. */
-const called = ["complete_job", "expect_completion", "insert_job", "insert_jobs"]
+const called = ["complete_job", "expect_completion", "insert_job", "insert_jobs", "insert_batch"]
 
 /** Each role that calls them, with the search_path that its sessions begin with here, and what stands outside of ours. */
 export const shadowsSql = `select

@@ -13,8 +13,8 @@ export const contractSabotages: ReadonlyArray<Sabotage> = [
   {
     name: "let a default of the contract drift",
     file: "010_enqueue.sql",
-    from: "queue text default 'default', opts jsonb default '{}')",
-    to: "queue text default 'main', opts jsonb default '{}')",
+    from: "insert_job(kind text, args jsonb, queue text default 'default'",
+    to: "insert_job(kind text, args jsonb, queue text default 'main'",
     test: `${inContract} > schema/contract.json > is what is installed: one form of each, with exactly these arguments, defaults and columns`
   },
   {
