@@ -248,8 +248,10 @@ begin
       select jsonb_agg(jsonb_build_object('kind', insert_batch.kind, 'args', a.payload, 'queue', insert_batch.queue, 'opts', v_opts) order by a.ord)
       from jsonb_array_elements(insert_batch.args) with ordinality as a(payload, ord))) i);
   end if;
-  perform {{schema}}.check_jobs(jsonb_build_array(jsonb_build_object(
-    'kind', insert_batch.kind, 'args', null, 'queue', insert_batch.queue, 'opts', v_opts)));
+  if v_opts <> '{}' or {{schema}}.name_fault(insert_batch.kind) is not null or {{schema}}.name_fault(insert_batch.queue) is not null then
+    perform {{schema}}.check_jobs(jsonb_build_array(jsonb_build_object(
+      'kind', insert_batch.kind, 'args', null, 'queue', insert_batch.queue, 'opts', v_opts)));
+  end if;
   if pg_column_size(insert_batch.args) > 131072 then  -- the same rule as in check_jobs
     select a.ord - 1 into v_at from jsonb_array_elements(insert_batch.args) with ordinality as a(payload, ord)
     where pg_column_size(a.payload) > 131072 and octet_length(a.payload::text) > 2097152

@@ -574,7 +574,8 @@ begin
         exit when v_until is not null and v_took > 0;
       end loop;
     end if;
-    if v_until is null or v_took = 0 then  -- to its end, or somebody was faster
+    exit when v_second is null;  -- the look found nothing in any other lane; what came since brings its own hint
+    if v_took = 0 then  -- somebody was faster
       v_lanes := array_remove(v_lanes, v_p);
     end if;
   end loop;

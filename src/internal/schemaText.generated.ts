@@ -855,8 +855,10 @@ begin
       select jsonb_agg(jsonb_build_object('kind', insert_batch.kind, 'args', a.payload, 'queue', insert_batch.queue, 'opts', v_opts) order by a.ord)
       from jsonb_array_elements(insert_batch.args) with ordinality as a(payload, ord))) i);
   end if;
-  perform {{schema}}.check_jobs(jsonb_build_array(jsonb_build_object(
-    'kind', insert_batch.kind, 'args', null, 'queue', insert_batch.queue, 'opts', v_opts)));
+  if v_opts <> '{}' or {{schema}}.name_fault(insert_batch.kind) is not null or {{schema}}.name_fault(insert_batch.queue) is not null then
+    perform {{schema}}.check_jobs(jsonb_build_array(jsonb_build_object(
+      'kind', insert_batch.kind, 'args', null, 'queue', insert_batch.queue, 'opts', v_opts)));
+  end if;
   if pg_column_size(insert_batch.args) > 131072 then  -- the same rule as in check_jobs
     select a.ord - 1 into v_at from jsonb_array_elements(insert_batch.args) with ordinality as a(payload, ord)
     where pg_column_size(a.payload) > 131072 and octet_length(a.payload::text) > 2097152
@@ -2081,7 +2083,8 @@ begin
         exit when v_until is not null and v_took > 0;
       end loop;
     end if;
-    if v_until is null or v_took = 0 then  -- to its end, or somebody was faster
+    exit when v_second is null;  -- the look found nothing in any other lane; what came since brings its own hint
+    if v_took = 0 then  -- somebody was faster
       v_lanes := array_remove(v_lanes, v_p);
     end if;
   end loop;

@@ -16,7 +16,7 @@ const { version } = Schema.decodeUnknownSync(Schema.parseJson(Schema.Struct({ ve
 )
 
 /** As many handlers run at once: those that finish at once, and those of which so many hold a connection. */
-const concurrency = 1000
+const concurrency = 2000
 const ownedConcurrency = 100
 const connections = 20
 
