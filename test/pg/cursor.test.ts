@@ -175,6 +175,7 @@ it.scopedLive("a claim over several lanes that then enqueues loses nothing", () 
       )
     )
     yield* enqueue(other, 1, { opts: { priority: 1 } })
+    yield* enqueue(other, 1, { opts: { priority: 2 } }) // a lane that was found empty is not looked at again
     yield* begin(observer)
     yield* observer.script("select pg_advisory_xact_lock(4711)")
     yield* begin(claimer)

@@ -1,13 +1,13 @@
 /** Numbers of jobs: enqueued, drained, and completed by their own transactions. */
 import pg from "pg"
 import * as Protocol from "../peers/protocol.js"
-import { PeerFailed } from "./ask.js"
+import { PeerCannot, PeerFailed } from "./ask.js"
 import type { Measure } from "./measure.js"
 import type { Peer } from "./peers.js"
 import { type Context, costed, type Session, timeoutFor, withPeer } from "./session.js"
 import { findRate, jobsFor } from "./sizing.js"
 
-type Lane = "enqueue" | "drain" | "owned"
+type Lane = "enqueue" | "drain" | "owned" | "grouped"
 
 export const laneWish = (lane: Lane, jobs: number) =>
   lane === "enqueue"
@@ -47,11 +47,14 @@ export const lane = (name: Lane, title: string): Measure => ({
   title,
   once: false,
   run: async (context, peer) => {
+    if (name === "grouped" && peer.description.grouped === undefined) {
+      throw new PeerCannot("it is not asked to complete many jobs in one transaction")
+    }
     const jobs = await jobsOf(context, peer, name)
     return withPeer(context, peer, async (session) => {
       await fillFor(peer, session, name, jobs)
       const { count, numbers } = await costed(context, peer, session, laneWish(name, jobs))
-      if (name === "owned") {
+      if (name === "owned" || name === "grouped") {
         const changed = await accountsOf(session.database.url)
         if (changed !== jobs) throw new PeerFailed(`${jobs} jobs made ${changed} changes`)
       }

@@ -9,6 +9,7 @@ export const measures: ReadonlyArray<Measure> = [
   lane("enqueue", "Bulk enqueue"),
   lane("drain", "Drain of jobs that do nothing"),
   lane("owned", "Drain of jobs that change a row and complete in the same transaction"),
+  lane("grouped", "Drain of jobs that are completed a hundred in one transaction of the application"),
   latency,
   half,
   idle,

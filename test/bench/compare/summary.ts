@@ -44,6 +44,8 @@ export const roundStates = (entries: ReadonlyArray<Entry>): ReadonlyArray<RoundS
 export interface Row {
   readonly peer: string
   readonly typescript: boolean
+  /** Whether its caller-owned lane is one transaction. */
+  readonly atomic: boolean
   readonly numbers: Readonly<Record<string, Spread>>
   /** Of the first round that has any. */
   readonly series: Readonly<Record<string, ReadonlyArray<number>>>
@@ -64,6 +66,7 @@ const rowOf = (
   return {
     peer: peer.peer,
     typescript: peer.typescript,
+    atomic: peer.description.atomic === true,
     numbers: Object.fromEntries(spreads),
     series: results.find(({ values }) => values.series !== undefined)?.values.series ?? {},
     none: results.length > 0 ? undefined : nones.map(({ kind, why }) => `${kind}: ${why}`).at(-1)
@@ -125,7 +128,8 @@ export const ratiosOf = (entries: ReadonlyArray<Entry>): ReadonlyArray<Ratio> =>
   against("drain, over the best TypeScript peer", drain, (row) => row.typescript, "≥ 1.6, goal ≥ 2.0")
   against("drain, over the best other peer", drain, (row) => !row.typescript, "≥ 1.5")
   against("bulk enqueue, over the best TypeScript peer", enqueue, (row) => row.typescript, "≥ 1.5")
-  against("caller-owned, over the best peer", owned, () => true, "≥ 2")
+  against("caller-owned, over the best peer that completes in the transaction", owned, (row) => row.atomic, "≥ 2")
+  against("a hundred jobs in one transaction, over the best peer", rows("grouped"), () => true, "≥ 2")
   add(
     "caller-owned, over the same transaction without a queue",
     valueOf(owned, ours, "perSecond"),

@@ -45,6 +45,7 @@ const columns: Readonly<Record<string, ReadonlyArray<Column>>> = {
   enqueue: counts,
   drain: counts,
   owned: counts,
+  grouped: counts,
   latency: quantiles,
   half: [{ title: "at jobs/s", of: "perSecond" }, ...quantiles],
   idle: [{ title: "statements a minute", of: "perMinute" }],

@@ -8,6 +8,7 @@ import * as Worker from "effect-awa/Worker"
 import { Config, Effect, Layer, Logger, LogLevel, ManagedRuntime, Redacted, Schema } from "effect"
 import { readFileSync } from "node:fs"
 import pg from "pg"
+import { grouped } from "./grouped.js"
 import { accountOf, type Payload, type Place, serve, type Work } from "./serve.js"
 
 const { version } = Schema.decodeUnknownSync(Schema.parseJson(Schema.Struct({ version: Schema.String })))(
@@ -72,7 +73,14 @@ await serve({
     guarantee: "at least once, and completed exactly once; a dead worker's jobs are rescued after 60 s",
     owned: ordinaryHandler
       ? "not atomic: the update commits by itself, the completion follows in a batch"
-      : "the handler's update and the completion in one transaction (job.finalize)"
+      : "the handler's update and the completion in one transaction (job.finalize)",
+    ...(ordinaryHandler
+      ? {}
+      : {
+          atomic: true,
+          grouped:
+            "worker_claim of a hundred, and complete_job for each of them in one statement: SQL alone, four loops"
+        })
   },
   bulk: { size: 1000, calls: 2 },
   install: ({ url }) => Effect.runPromise(migrate({ url: Redacted.make(url) })),
@@ -84,6 +92,7 @@ await serve({
     })
   },
   work: async (place, work) => {
+    if (work.lane === "grouped") return grouped(place, work)
     const runtime = ManagedRuntime.make(layer(place, work))
     await runtime.runtime()
     return {

@@ -9,7 +9,7 @@ import { cpuUsage, resourceUsage } from "node:process"
 import { setTimeout as sleep } from "node:timers/promises"
 import pg from "pg"
 import type { Request } from "./protocol.js"
-import { accountOf, answerWith, atRate, changeAccount, quantilesOf } from "./serve.js"
+import { accountOf, answerWith, atRate, changeAccount, changeAccounts, groupSize, quantilesOf } from "./serve.js"
 
 const { version } = Schema.decodeUnknownSync(Schema.parseJson(Schema.Struct({ version: Schema.String })))(
   readFileSync(createRequire(import.meta.url).resolve("pg/package.json"), "utf8")
@@ -60,6 +60,24 @@ const owned = (url: string, jobs: number) =>
       }
     }
     await Promise.all(Array.from({ length: connections }, lane))
+  })
+
+/** The transactions of the grouped lane. */
+const grouped = (url: string, jobs: number) =>
+  timed(url, 4, jobs, async (pool) => {
+    let next = 0
+    const lane = async () => {
+      while (next < jobs) {
+        const from = next
+        next = Math.min(jobs, next + groupSize)
+        const client = await pool.connect()
+        await client.query("begin")
+        await client.query(changeAccounts, [Array.from({ length: next - from }, (_, i) => accountOf({ n: from + i }))])
+        await client.query("commit")
+        client.release()
+      }
+    }
+    await Promise.all([lane(), lane(), lane(), lane()])
   })
 
 /** From a NOTIFY to the answer of a durable claim that its arrival set off. */
@@ -121,7 +139,8 @@ const answer = async (request: Request): Promise<unknown> => {
         runtime: `Node ${process.versions.node}`,
         configuration: `BEGIN, UPDATE, COMMIT on ${connections} connections; inserts of ${rowsPerInsert} rows on 2; NOTIFY and one update`,
         guarantee: "none: nothing is queued",
-        owned: "the transaction without a queue"
+        owned: "the transaction without a queue",
+        grouped: "the transaction of a hundred, on four connections"
       }
     case "install":
       return install(request.url)
@@ -129,6 +148,8 @@ const answer = async (request: Request): Promise<unknown> => {
       return enqueue(request.url, request.jobs)
     case "owned":
       return owned(request.url, request.jobs)
+    case "grouped":
+      return grouped(request.url, request.jobs)
     case "latency":
       return latency(request.url, request.perSecond, request.seconds)
     case "drain":

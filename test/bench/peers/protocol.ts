@@ -10,6 +10,7 @@ export const Request = Schema.Union(
   Schema.Struct({ do: Schema.Literal("enqueue"), ...place, jobs: Schema.Int, queues: Schema.Int }),
   Schema.Struct({ do: Schema.Literal("drain"), ...place, jobs: Schema.Int, queues: Schema.Int, processes: Schema.Int }),
   Schema.Struct({ do: Schema.Literal("owned"), ...place, jobs: Schema.Int }),
+  Schema.Struct({ do: Schema.Literal("grouped"), ...place, jobs: Schema.Int }),
   Schema.Struct({ do: Schema.Literal("latency"), ...place, perSecond: Schema.Number, seconds: Schema.Number }),
   Schema.Struct({
     do: Schema.Literal("work"),
@@ -30,7 +31,11 @@ export const Description = Schema.Struct({
   /** What holds when the worker dies. */
   guarantee: Schema.String,
   /** How close its caller-owned lane comes to one transaction; null where it has none. */
-  owned: Schema.NullOr(Schema.String)
+  owned: Schema.NullOr(Schema.String),
+  /** Whether that is one transaction. */
+  atomic: Schema.optional(Schema.Boolean),
+  /** How it completes a hundred jobs in one transaction of the application; without it, it is not asked to. */
+  grouped: Schema.optional(Schema.String)
 })
 export type Description = typeof Description.Type
 

@@ -26,8 +26,11 @@ export interface Producer {
 
 export interface Work {
   readonly queues: ReadonlyArray<string>
-  /** Whether a job changes its account and is completed in the same transaction, or as close to that as the peer comes. */
-  readonly lane: "ordinary" | "owned"
+  /**
+   * Whether a job changes its account and is completed in the same transaction, or as close to that as the peer comes; `grouped`: `groupSize`
+   * jobs change their accounts by one statement and are completed, all in one transaction.
+   */
+  readonly lane: "ordinary" | "owned" | "grouped"
   /** To be called at the start of each job's handler. */
   readonly started: (payload: Payload) => void
   /** Whether jobs come one at a time, rather than from a backlog. */
@@ -53,6 +56,10 @@ export interface Peer {
 
 /** The statement of a caller-owned job. */
 export const changeAccount = "update bench_accounts set n = n + 1 where id = $1"
+/** The statement of a group: its accounts as an array. */
+export const changeAccounts =
+  "update bench_accounts a set n = a.n + u.times from (select id, count(*) as times from unnest($1::integer[]) as id group by id) u where a.id = u.id"
+export const groupSize = 100
 export const accountOf = ({ n }: Payload): number => (n % 1000) + 1
 
 const queueNames = (count: number) => Array.from({ length: count }, (_, i) => `bench_${i}`)
@@ -257,6 +264,10 @@ const answer = async (peer: Peer, request: Request): Promise<unknown> => {
       return peer.describe.owned === null
         ? { unsupported: "it has no way to complete a job in the application's transaction" }
         : drain(peer, request, request.jobs, queueNames(1), "owned")
+    case "grouped":
+      return peer.describe.grouped === undefined
+        ? { unsupported: "it is not asked to complete many jobs in one transaction" }
+        : drain(peer, request, request.jobs, queueNames(1), "grouped")
     case "latency":
       return latency(peer, request, request.perSecond, request.seconds)
     case "work":

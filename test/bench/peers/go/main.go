@@ -136,6 +136,7 @@ func describe() answer {
 			maxWorkers, batchSize, calls, ownedWorkers, ownedWorkers),
 		"guarantee": "at least once; jobs of a dead worker stay running until the rescuer takes them (RescueStuckJobsAfter, default 1 h); completions are batched in memory",
 		"owned":     "same transaction, by river.JobCompleteTx; updates by id and state 'running', without an attempt's fence",
+		"atomic":    true,
 	}
 }
 

@@ -2,7 +2,16 @@
 import pg from "pg"
 import { PgBoss } from "pg-boss"
 import { counted } from "../counted.js"
-import { accountOf, changeAccount, type Payload, type Place, serve, type Work } from "../serve.js"
+import {
+  accountOf,
+  changeAccount,
+  changeAccounts,
+  groupSize,
+  type Payload,
+  type Place,
+  serve,
+  type Work
+} from "../serve.js"
 import { versionOf } from "./versions.js"
 
 const batchSize = 1000
@@ -72,13 +81,46 @@ const owned = (boss: PgBoss, { url }: Place, { queues: [queue = ""], started }: 
   return { close }
 }
 
+/** Four loops that fetch a hundred jobs each, and give each hundred one transaction. */
+const grouped = (boss: PgBoss, { url }: Place, { queues: [queue = ""], started }: Work) => {
+  const pool = new pg.Pool({ connectionString: url, max: connections })
+  let stopped = false
+  const loop = async () => {
+    while (!stopped) {
+      const jobs = await boss.fetch<Payload>(queue, { batchSize: groupSize })
+      if (jobs.length === 0) {
+        await new Promise((resolve) => setTimeout(resolve, 50))
+        continue
+      }
+      const client = await pool.connect()
+      await client.query("begin")
+      for (const job of jobs) started(job.data)
+      await client.query(changeAccounts, [jobs.map((job) => accountOf(job.data))])
+      const ids = jobs.map(({ id }) => id)
+      await boss.complete(queue, ids, null, { db: { executeSql: (text, values) => client.query(text, values) } })
+      await client.query("commit")
+      client.release()
+    }
+  }
+  const loops = Array.from({ length: 4 }, loop)
+  const close = async () => {
+    stopped = true
+    await Promise.all(loops)
+    await pool.end()
+    await stop(boss)
+  }
+  return { close }
+}
+
 await serve({
   describe: {
     name: "pg-boss",
     version: versionOf("pg-boss"),
     configuration: `work() in batches of ${batchSize}, ${workers} at a time, burstWhenBatchFull, LISTEN/NOTIFY on; insert() of 1,000`,
     guarantee: "at least once; a dead worker's batch runs again when it expires, after 15 minutes",
-    owned: "one transaction: the update, then complete() with that transaction as its db; fetched by the hundred"
+    owned: "one transaction: the update, then complete() with that transaction as its db; fetched by the hundred",
+    atomic: true,
+    grouped: "complete() of a hundred ids with that transaction as its db, four loops"
   },
   bulk: { size: 1000, calls: 2 },
   install: async (place) => stop(await start(place, [])),
@@ -99,6 +141,7 @@ await serve({
   },
   work: async (place, work) => {
     const boss = await start(place, work.queues)
+    if (work.lane === "grouped") return grouped(boss, place, work)
     return work.lane === "ordinary" ? ordinary(boss, work) : owned(boss, place, work)
   },
   remaining: ({ url }) =>

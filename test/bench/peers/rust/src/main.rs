@@ -125,6 +125,7 @@ fn describe(lane: Lane) -> Value {
             if lane == Lane::Callback { ", default deadline_duration" } else { "" }
         ),
         "guarantee": "at least once, fenced by (job id, run_lease); a dead worker's jobs are rescued when their heartbeat is stale (default 90 s)",
+        "atomic": lane == Lane::Callback,
         "owned": match lane {
             Lane::Separate => "separate transactions: the handler commits its update, then awa completes the job (batched); a crash between them repeats the update",
             Lane::Callback => "same transaction, by way of a callback: register_callback commits first, then complete_external_in_tx beside the update",
