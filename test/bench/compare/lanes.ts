@@ -4,7 +4,7 @@ import * as Protocol from "../peers/protocol.js"
 import { PeerCannot, PeerFailed } from "./ask.js"
 import type { Measure } from "./measure.js"
 import type { Peer } from "./peers.js"
-import { type Context, costed, type Session, timeoutFor, withPeer } from "./session.js"
+import { analyzed, type Context, costed, type Session, timeoutFor, withPeer } from "./session.js"
 import { findRate, jobsFor } from "./sizing.js"
 
 type Lane = "enqueue" | "drain" | "owned" | "grouped"
@@ -19,6 +19,7 @@ export const laneWish = (lane: Lane, jobs: number) =>
 /** The floor has nothing to fill. */
 const fillFor = async (peer: Peer, session: Session, lane: Lane, jobs: number): Promise<void> => {
   if (lane !== "enqueue" && peer.name !== "floor") await session.fill(jobs, 1)
+  await analyzed(session.database.url)
 }
 
 export const rateOf = (context: Context, peer: Peer, lane: Lane): Promise<number> =>

@@ -1,5 +1,6 @@
 /** A peer with a fresh database of its own. */
 import type { Schema } from "effect"
+import pg from "pg"
 import * as Protocol from "../peers/protocol.js"
 import { type Answered, ask, PeerCannot } from "./ask.js"
 import type { Options } from "./options.js"
@@ -48,6 +49,14 @@ export const withPeer = <A>(context: Context, peer: Peer, use: (session: Session
         (await asking({ do: "enqueue", jobs, queues }, Protocol.Count, timeoutFor(jobs))).value
     })
   })
+}
+
+/** A database minutes old has no statistics yet, which is nobody's normal state: some plan by them. */
+export const analyzed = async (url: string): Promise<void> => {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  await client.query("analyze")
+  await client.end()
 }
 
 /** Does it, and says what it cost: of the worker, and of the server, a job. */
