@@ -79,8 +79,11 @@ const divides = ({ sqlState }: DatabaseError): boolean =>
   sqlState === "55P03" || sqlState === "57014" || sqlState?.startsWith("40") === true || refusesContent(sqlState)
 
 const makeFlush = (pool: RuntimePool["Type"], scope: Scope.Scope) => {
+  // one row: nearly all are closed, and a row for each would be the most of what is sent and read
   const text =
-    `select ord, answer from ${pool.quotedSchema}.close_attempts($1::bigint, ${tokenParameters(2)}, ` +
+    "select count(*) filter (where answer = 'closed')::integer, " +
+    "jsonb_object_agg(ord, answer) filter (where answer <> 'closed') " +
+    `from ${pool.quotedSchema}.close_attempts($1::bigint, ${tokenParameters(2)}, ` +
     `$8::${pool.quotedSchema}.outcome[], $9::text::jsonb, $10::boolean)`
   const send = (
     flushId: string,
@@ -99,7 +102,7 @@ const makeFlush = (pool: RuntimePool["Type"], scope: Scope.Scope) => {
         ],
         lockTimeoutMillis
       }),
-      (rows) => settledOf(requests, rows)
+      ([row]) => settledOf(requests, row)
     )
   // One id for all tries of a flush and of its halves: "closed by this very flush earlier" is told by it.
   const flush = (flushId: string, batch: Batch, tries: number): Effect.Effect<void> =>
@@ -156,21 +159,18 @@ const plainer = (batch: Batch, error: DatabaseError, tries: number): Batch =>
         die: (cause) => pending.die(cause)
       }))
 
-const settledOf = (requests: ReadonlyArray<EndRequest>, rows: ReadonlyArray<Column.Row>): ReadonlyArray<Settled> => {
-  const answers = new Map(rows.map((row) => [Column.number(row[0]), Column.string(row[1])]))
-  return requests.map((request, i) => {
-    const answer = answers.get(i + 1)
-    switch (answer) {
-      case "closed":
-      case "repeated":
-        return makeSettled("closed", request.ending.outcome)
-      case "stale":
-        return makeSettled("stale", request.ending.outcome)
-      default:
-        throw new Error(
-          `close_attempts left attempt ${request.token.jobId}/${request.token.runLease} without an answer`
-        )
-    }
+/** The row says how many were closed, and of each other one, by its ordinal, what became of it. */
+const settledOf = (requests: ReadonlyArray<EndRequest>, row: Column.Row | undefined): ReadonlyArray<Settled> => {
+  const others = new Map<string, unknown>(Object.entries(row?.[1] ?? {}))
+  const answered = Column.number(row?.[0]) + others.size
+  if (answered !== requests.length) {
+    throw new Error(`close_attempts answered for ${answered} of ${requests.length} attempts`)
+  }
+  return requests.map(({ ending, token }, i) => {
+    const other = others.size === 0 ? undefined : others.get(String(i + 1))
+    if (other === undefined || other === "repeated") return makeSettled("closed", ending.outcome)
+    if (other === "stale") return makeSettled("stale", ending.outcome)
+    throw new Error(`close_attempts gave no answer for attempt ${token.jobId}/${token.runLease}`)
   })
 }
 

@@ -82,7 +82,10 @@ export interface Job<Kind extends string, Payload, E, out Policy extends Enqueue
     payloads: Iterable<Payload>,
     options?: Enqueue.EnqueueOptions<Own>
   ) => Effect.Effect<ReadonlyArray<Enqueued<Kind>>, PayloadRejected | SqlError | DuplicateOf<Policy | Own>, SqlClient>
-  /** An ordinary handler: its job is completed by the runtime after it succeeded, in a batch. */
+  /**
+   * An ordinary handler: its job is completed by the runtime after it succeeded, in a batch. Fibers that it forked end with it, before
+   * that; what must go on is a daemon's.
+   */
   readonly toLayer: <R>(
     run: (
       attempt: Attempt<Kind, Payload>

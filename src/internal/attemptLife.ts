@@ -143,8 +143,10 @@ export const makeAttemptLife = (living: Living) => {
     // its failure is a value, since it is the handler's to fail and ours to tell
     const exit = Effect.exit(handlerRun(handler, attemptHandle(entry, finalizing)))
     const fiber = Runtime.runFork(run)(exit, {
-      updateRefs: (refs, fiberId) =>
-        FiberRefs.updateAs(refs, { fiberId, fiberRef: FiberRef.currentLogAnnotations, value: annotated })
+      updateRefs: (refs, fiberId) => {
+        refs.locals.set(FiberRef.currentLogAnnotations, [[fiberId, annotated]]) // made for this fiber; `updateAs` would copy it
+        return refs
+      }
     })
     entry.fiber = fiber
     fiber.addObserver((exit) =>

@@ -34,6 +34,12 @@ const keysOf = (jobs: unknown, leases: unknown): ReadonlyArray<AttemptKey> => {
   return numbers(jobs).map((job, i) => ({ job, lease: Number(lease[i]) }))
 }
 
+/** A flush is answered by one row: how many were closed, and what became of the others. */
+const closeRows = ([row]: ReadonlyArray<Row>, attempts: number): ReadonlyArray<Row> => {
+  const others = new Map<string, unknown>(Object.entries(row?.[1] ?? {}))
+  return Array.from({ length: attempts }, (_, i) => [i + 1, others.get(String(i + 1)) ?? "closed"])
+}
+
 /** The calls that are told: which of their parameters name the attempts, and what a row says of one of them. */
 const told: Readonly<
   Record<
@@ -43,6 +49,8 @@ const told: Readonly<
       readonly jobs: number
       readonly read: (row: Row) => unknown
       readonly numbered: boolean
+      /** An answer in another form, as a row for each attempt. */
+      readonly rows?: (rows: ReadonlyArray<Row>, attempts: number) => ReadonlyArray<Row>
     }
   >
 > = {
@@ -53,20 +61,22 @@ const told: Readonly<
     numbered: true
   },
   "settle-attempt": { event: "settle-attempt", jobs: 4, read: (row) => row[0], numbered: false },
-  "close-attempts": { event: "close-attempts", jobs: 4, read: (row) => row[1], numbered: true }
+  "close-attempts": { event: "close-attempts", jobs: 4, read: (row) => row[1], numbered: true, rows: closeRows }
 }
 
 const answersTo = (
   recorder: Recording,
-  { event, numbered, read }: (typeof told)[string],
+  { event, numbered, read, rows: expand }: (typeof told)[string],
   keys: ReadonlyArray<AttemptKey>,
-  rows: ReadonlyArray<Row> | undefined
-): void =>
+  answer: ReadonlyArray<Row> | undefined
+): void => {
+  const rows = answer === undefined || expand === undefined ? answer : expand(answer, keys.length)
   keys.forEach((key, i) => {
     const row = numbered ? rows?.find((one) => one[0] === i + 1) : rows?.[0]
     const answer = row === undefined ? "none" : text(read(row))
     recorder.record({ event: `${event}-answer`, ...key, answer })
   })
+}
 
 const claim = (recorder: Recording, rows: ReadonlyArray<Row> | undefined): void => {
   if (rows === undefined) recorder.record({ event: "claim-unanswered" })
