@@ -29,6 +29,8 @@ export interface LocksOptions {
   readonly rounds: number
   /** Only these pairs, again and again; all, and some chains of calls, unless said otherwise. */
   readonly pairs?: ReadonlyArray<readonly [string, string]> | undefined
+  /** Every so many-th of the rounds, beginning with this one: the shares can run side by side, each in a database of its own. */
+  readonly share?: { readonly first: number; readonly of: number } | undefined
   readonly edit?: Edit | undefined
   readonly progress?: (round: number) => void
 }
@@ -184,7 +186,7 @@ export const locks = (options: LocksOptions): Effect.Effect<LocksReport, PgFault
       const ordered = new Set<string>()
       const run = (sessions: ReadonlyArray<Session>, meeting: Meeting, round: number) =>
         Effect.gen(function* () {
-          if (round % reset === 0) yield* owner.value("select stretch.empty()")
+          if (round % reset < (options.share?.of ?? 1)) yield* owner.value("select stretch.empty()")
           const field = yield* makeField(owner, random, `${round}/`)
           const before = yield* owner.value("select nextval('stretch.arrivals')")
           const expected = String(Number(before) + meeting.actors.length)
@@ -213,6 +215,7 @@ export const locks = (options: LocksOptions): Effect.Effect<LocksReport, PgFault
         Effect.gen(function* () {
           const sessions = yield* Effect.all([connect(url), connect(url), connect(url)])
           for (const [round, meeting] of meetings(random, options).entries()) {
+            if (options.share !== undefined && round % options.share.of !== options.share.first) continue
             yield* run(sessions, meeting, round)
             if (faults.length > 9) break // enough to look at
           }
