@@ -81,7 +81,7 @@ const divides = ({ sqlState }: DatabaseError): boolean =>
 const makeFlush = (pool: RuntimePool["Type"], scope: Scope.Scope) => {
   // one row: nearly all are closed, and a row for each would be the most of what is sent and read
   const text =
-    "select count(*) filter (where answer = 'closed')::integer, " +
+    "select (count(distinct ord) filter (where answer = 'closed'))::integer, " +
     "jsonb_object_agg(ord, answer) filter (where answer <> 'closed') " +
     `from ${pool.quotedSchema}.close_attempts($1::bigint, ${tokenParameters(2)}, ` +
     `$8::${pool.quotedSchema}.outcome[], $9::text::jsonb, $10::boolean)`
@@ -161,13 +161,15 @@ const plainer = (batch: Batch, error: DatabaseError, tries: number): Batch =>
 
 /** The row says how many were closed, and of each other one, by its ordinal, what became of it. */
 const settledOf = (requests: ReadonlyArray<EndRequest>, row: Column.Row | undefined): ReadonlyArray<Settled> => {
-  const others = new Map<string, unknown>(Object.entries(row?.[1] ?? {}))
-  const answered = Column.number(row?.[0]) + others.size
-  if (answered !== requests.length) {
-    throw new Error(`close_attempts answered for ${answered} of ${requests.length} attempts`)
+  const named = new Map<string, unknown>(Object.entries(row?.[1] ?? {}))
+  const others = requests.map((_, i) => (named.size === 0 ? undefined : named.get(String(i + 1))))
+  const unnamed = others.filter((other) => other === undefined).length
+  // whoever is not named must be one of the closed: a proof is made of what was answered, not of what was not
+  if (Column.number(row?.[0]) !== unnamed || named.size !== requests.length - unnamed) {
+    throw new Error(`close_attempts did not answer for each of ${requests.length} attempts`)
   }
   return requests.map(({ ending, token }, i) => {
-    const other = others.size === 0 ? undefined : others.get(String(i + 1))
+    const other = others[i]
     if (other === undefined || other === "repeated") return makeSettled("closed", ending.outcome)
     if (other === "stale") return makeSettled("stale", ending.outcome)
     throw new Error(`close_attempts gave no answer for attempt ${token.jobId}/${token.runLease}`)

@@ -216,6 +216,14 @@ const runtime: ReadonlyArray<Mutant> = [
     test: "an ordinary job costs no reconciliation, and a share of two statements"
   },
   {
+    name: "count the stale members of a flush as closed",
+    file: "src/Completion.ts",
+    from: `(count(distinct ord) filter (where answer = 'closed'))::integer`,
+    to: "count(distinct ord)::integer",
+    suite: release,
+    test: "is not held up by a stale member, nor by a neighbour that an application transaction holds"
+  },
+  {
     name: "let a hung neighbour hold up its batch",
     file: "src/Completion.ts",
     from: `sqlState === "55P03" ||`,

@@ -102,6 +102,7 @@ export const makeAttemptLife = (living: Living) => {
   /** What became of the attempt, from the database: by evidence for a caller-owned one, by the flush for an ordinary one. */
   const settle = (entry: Entry, handler: RegisteredHandler, permits: Permits, exit: Exit.Exit<unknown, unknown>) => {
     entry.exited = true
+    entry.fiber = undefined // what waits for a flush needs no more than its token
     if (handler.mode === "caller-owned") return settleBy(entry, permits, reconciliation.settle(entry, handler, exit))
     if (entry.interruption === "lost") return release(entry, permits, Exit.succeed(completion.lost("superseded")))
     const { token } = entry.attempt

@@ -4,6 +4,7 @@ import type { Claim, ClaimedAttempt } from "../Claim.js"
 import type { Permits } from "../Permits.js"
 import type { DatabaseError } from "../RuntimePool.js"
 import type { Wakeup } from "../Wakeup.js"
+import type { ClaimedWith } from "./attemptLife.js"
 import { backoff } from "./backoff.js"
 import { monotonicMillis } from "./monotonic.js"
 import type { TokenBucket } from "./tokenBucket.js"
@@ -19,7 +20,7 @@ export interface Claiming {
   readonly start: (
     attempts: ReadonlyArray<ClaimedAttempt>,
     permits: Permits,
-    claimed: { readonly atMillis: number; readonly gated: boolean }
+    claimed: ClaimedWith
   ) => Effect.Effect<void>
 }
 

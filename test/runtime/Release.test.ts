@@ -117,6 +117,8 @@ describe("a flush of outcomes", () => {
           yield* testing.drain()
           // its outcome was the application's; the flush found it closed and left it alone
           assert.deepInclude(yield* testing.expectState(hung, "completed"), { runLease: 1n })
+          // in flight no more, and by a proof each: a defect would have kept the permits
+          for (const { free, total } of yield* worker.permits) assert.strictEqual(free, total)
         })
       )
     })
