@@ -3,6 +3,7 @@
  *
  * @since 0.1.0
  */
+import * as Arr from "effect/Array"
 import * as Cause from "effect/Cause"
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
@@ -13,12 +14,11 @@ import type * as Scope from "effect/Scope"
 import type { FinalizationToken } from "./FinalizationToken.js"
 import { backoff } from "./internal/backoff.js"
 import { answering, makeBatcher, type Pending } from "./internal/batcher.js"
-import * as Column from "./internal/column.js"
-import { type Ending, endingDetail, noCallback, plainEnding, refusesContent } from "./internal/ending.js"
+import { isPlain, makeClose } from "./internal/closeCall.js"
+import { type Ending, noCallback, plainEnding, refusesContent } from "./internal/ending.js"
 import { newFlushId } from "./internal/flushId.js"
 import { makeSettled } from "./internal/makeSettled.js"
 import { makePark } from "./internal/parking.js"
-import { tokenColumns, tokenParameters } from "./internal/tokenColumns.js"
 import { type DatabaseError, RuntimePool } from "./RuntimePool.js"
 import type { Settled } from "./Settled.js"
 
@@ -62,48 +62,12 @@ export interface CompletionOptions {
   readonly maxBatch?: number
 }
 
-/** A lock that is not had within this time is an application transaction's, which may be open for long. */
-const lockTimeoutMillis = 250
-
-const details = (requests: ReadonlyArray<EndRequest>): string => {
-  const found: Array<string> = []
-  requests.forEach((request, i) => {
-    const detail = endingDetail(request.ending)
-    if (detail !== undefined) found.push(`"${i + 1}":${detail}`)
-  })
-  return `{${found.join(",")}}`
-}
-
 /** What one item, or one neighbour's lock, can cause: the halves of the batch are sent apart. */
 const divides = ({ sqlState }: DatabaseError): boolean =>
   sqlState === "55P03" || sqlState === "57014" || sqlState?.startsWith("40") === true || refusesContent(sqlState)
 
 const makeFlush = (pool: RuntimePool["Type"], scope: Scope.Scope) => {
-  // one row: nearly all are closed, and a row for each would be the most of what is sent and read
-  const text =
-    "select (count(distinct ord) filter (where answer = 'closed'))::integer, " +
-    "jsonb_object_agg(ord, answer) filter (where answer <> 'closed') " +
-    `from ${pool.quotedSchema}.close_attempts($1::bigint, ${tokenParameters(2)}, ` +
-    `$8::${pool.quotedSchema}.outcome[], $9::text::jsonb, $10::boolean)`
-  const send = (
-    flushId: string,
-    requests: ReadonlyArray<EndRequest>
-  ): Effect.Effect<ReadonlyArray<Settled>, DatabaseError> =>
-    Effect.map(
-      pool.call({
-        name: "close-attempts",
-        text,
-        values: [
-          flushId,
-          ...tokenColumns(requests.map((request) => request.token)),
-          `{${requests.map((request) => request.ending.outcome).join(",")}}`,
-          details(requests),
-          requests.some((request) => request.hasState)
-        ],
-        lockTimeoutMillis
-      }),
-      ([row]) => settledOf(requests, row)
-    )
+  const send = makeClose(pool)
   // One id for all tries of a flush and of its halves: "closed by this very flush earlier" is told by it.
   const flush = (flushId: string, batch: Batch, tries: number): Effect.Effect<void> =>
     Effect.matchEffect(
@@ -135,7 +99,17 @@ const makeFlush = (pool: RuntimePool["Type"], scope: Scope.Scope) => {
         }
       }
     )
-  return (batch: Batch) => Effect.suspend(() => flush(newFlushId(), batch, 0))
+  const begin = (batch: Batch): Effect.Effect<void> => flush(newFlushId(), batch, 0)
+  return (batch: Batch) =>
+    Effect.suspend(() => {
+      const [others, plain] = Arr.partition(batch, ({ item }) => isPlain(item))
+      if (others.length === 0 || plain.length === 0) return begin(batch)
+      // apart: what is quickly closed is not the slower for what stands beside it
+      return Effect.all([answering(plain, begin(plain)), answering(others, begin(others))], {
+        concurrency: "unbounded",
+        discard: true
+      })
+    })
 }
 
 type Batch = ReadonlyArray<Pending<EndRequest, Settled>>
@@ -158,23 +132,6 @@ const plainer = (batch: Batch, error: DatabaseError, tries: number): Batch =>
         answer: (settled) => pending.answer(settled),
         die: (cause) => pending.die(cause)
       }))
-
-/** The row says how many were closed, and of each other one, by its ordinal, what became of it. */
-const settledOf = (requests: ReadonlyArray<EndRequest>, row: Column.Row | undefined): ReadonlyArray<Settled> => {
-  const named = new Map<string, unknown>(Object.entries(row?.[1] ?? {}))
-  const others = requests.map((_, i) => (named.size === 0 ? undefined : named.get(String(i + 1))))
-  const unnamed = others.filter((other) => other === undefined).length
-  // whoever is not named must be one of the closed: a proof is made of what was answered, not of what was not
-  if (Column.number(row?.[0]) !== unnamed || named.size !== requests.length - unnamed) {
-    throw new Error(`close_attempts did not answer for each of ${requests.length} attempts`)
-  }
-  return requests.map(({ ending, token }, i) => {
-    const other = others[i]
-    if (other === undefined || other === "repeated") return makeSettled("closed", ending.outcome)
-    if (other === "stale") return makeSettled("stale", ending.outcome)
-    throw new Error(`close_attempts gave no answer for attempt ${token.jobId}/${token.runLease}`)
-  })
-}
 
 /**
  * @since 0.1.0

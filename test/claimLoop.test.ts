@@ -1,8 +1,103 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Duration, Effect, Fiber, TestClock } from "effect"
-import type { Claimed } from "effect-awa/Claim"
+import { Deferred, Duration, Effect, Fiber, Option, TestClock } from "effect"
+import type { Claimed, ClaimedAttempt } from "effect-awa/Claim"
 import * as Permits from "effect-awa/Permits"
 import { keepClaiming } from "../src/internal/claimLoop.js"
+import { makeToken } from "../src/internal/makeToken.js"
+
+const wakeup = {
+  wait: () => Effect.never,
+  waitAny: () => Effect.never,
+  hint: () => Effect.void,
+  onControl: () => Effect.void,
+  mode: Effect.succeed("listening" as const)
+}
+
+const attempt = (id: number): ClaimedAttempt => {
+  const [job_id, batch_id] = [BigInt(id), BigInt(id)]
+  return {
+    token: makeToken({ job_id, run_lease: 1n, claim_slot: 256, receipt_id: 2n, batch_id, batch_index: 1 }),
+    queue: "q",
+    kind: "k",
+    args: null,
+    attempt: 1,
+    maxAttempts: 25,
+    priority: 2,
+    progress: undefined,
+    callbackResult: Option.none(),
+    deadlineMicros: undefined,
+    deadlineInMillis: undefined
+  }
+}
+
+describe("a claim that took all it asked for", () => {
+  it.live("is followed by the next one before its attempts begin, and the end of claiming waits until they have", () =>
+    Effect.gen(function* () {
+      const told: Array<string> = []
+      const second = yield* Deferred.make<void>()
+      let claims = 0
+      const loop = keepClaiming({
+        claim: {
+          take: () =>
+            Effect.suspend(() => {
+              told.push(`claim ${++claims}`)
+              const taken: Claimed = {
+                attempts: claims < 3 ? [attempt(claims)] : [],
+                busy: false,
+                retryAfter: undefined,
+                gated: false
+              }
+              return Effect.as(claims === 1 ? Effect.void : Deferred.await(second), taken)
+            })
+        },
+        wakeup,
+        runtimeId: 1n,
+        queue: "q",
+        // a permit for each claim
+        permits: { ...(yield* Permits.make(2)), acquire: () => Effect.succeed(1) },
+        bucket: undefined,
+        start: (attempts) =>
+          Effect.delay(
+            Effect.sync(() => void told.push(...attempts.map(({ token }) => `start ${token.jobId}`))),
+            "20 millis"
+          )
+      })
+      const fiber = yield* Effect.fork(loop)
+      yield* Effect.sleep("60 millis")
+      expect(told).toEqual(["claim 1", "claim 2", "start 1"])
+      const ended = yield* Effect.fork(Fiber.interrupt(fiber))
+      yield* Deferred.succeed(second, undefined) // the claim under way is full, too
+      yield* Fiber.join(ended)
+      expect(told).toEqual(["claim 1", "claim 2", "start 1", "start 2"])
+    })
+  )
+
+  it.live("whose attempts cannot begin ends the loop with that defect", () =>
+    Effect.gen(function* () {
+      let claims = 0
+      const loop = keepClaiming({
+        claim: {
+          take: () =>
+            Effect.sync((): Claimed => ({
+              attempts: [attempt(++claims)],
+              busy: false,
+              retryAfter: undefined,
+              gated: false
+            }))
+        },
+        wakeup,
+        runtimeId: 1n,
+        queue: "q",
+        permits: { ...(yield* Permits.make(1)), acquire: () => Effect.succeed(1) },
+        bucket: undefined,
+        start: () => Effect.dieMessage("cannot begin")
+      })
+      const exit = yield* Effect.exit(loop)
+      expect(String(exit)).toContain("cannot begin")
+      expect(claims).toBeLessThan(4)
+    })
+  )
+})
 
 describe("a worker whose queue is at its rate", () => {
   it.effect("asks again when the database says, and after half a minute at the latest: the rate may be raised", () =>
@@ -18,13 +113,7 @@ describe("a worker whose queue is at its rate", () => {
                 return { attempts: [], busy: false, retryAfter, gated: false }
               })
           },
-          wakeup: {
-            wait: () => Effect.never,
-            waitAny: () => Effect.never,
-            hint: () => Effect.void,
-            onControl: () => Effect.void,
-            mode: Effect.succeed("listening")
-          },
+          wakeup,
           runtimeId: 1n,
           queue: "q",
           permits: yield* Permits.make(1),

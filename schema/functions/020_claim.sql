@@ -12,7 +12,8 @@
 create or replace function {{schema}}.read_lane_{{segment}}(
   p_queue text, p_priority smallint, p_limit integer, p_until timestamptz, p_quantum integer, p_below xid8,
   out o_moved boolean, out o_cursor_xid xid8, out o_cursor_seq bigint, out o_pending_xids xid8[], out o_pending_seqs bigint[],
-  out o_xids xid8[], out o_seqs bigint[], out o_job_ids bigint[], out o_run_leases bigint[], out o_keys bytea[], out o_key_count bigint)
+  out o_rows tid[], out o_xids xid8[], out o_seqs bigint[], out o_job_ids bigint[], out o_run_leases bigint[], out o_keys bytea[],
+  out o_key_count bigint)
 language plpgsql volatile as $$
 declare
   v_snapshot  pg_snapshot;
@@ -29,7 +30,7 @@ begin
   o_cursor_seq := 0;
   o_key_count := 0;
   o_pending_xids := '{}';  o_pending_seqs := '{}';
-  o_xids := '{}';  o_seqs := '{}';  o_job_ids := '{}';  o_run_leases := '{}';  o_keys := '{}';
+  o_rows := '{}';  o_xids := '{}';  o_seqs := '{}';  o_job_ids := '{}';  o_run_leases := '{}';  o_keys := '{}';
   select b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs into v_last
   from (
     select b.queue, b.priority, b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs from {{schema}}.claim_batches_{{segment}} b
@@ -53,6 +54,7 @@ begin
     end if;
     loop
       select count(*) as looked, max(e.seq) as last_seq, count(e.unique_key) filter (where e.alive) as keys,
+             coalesce(array_agg(e.ctid order by e.seq) filter (where e.alive), '{}') as r,
              coalesce(array_agg(e.xid order by e.seq) filter (where e.alive), '{}') as x,
              coalesce(array_agg(e.seq order by e.seq) filter (where e.alive), '{}') as s,
              coalesce(array_agg(e.job_id order by e.seq) filter (where e.alive), '{}') as j,
@@ -60,7 +62,7 @@ begin
              coalesce(array_agg(e.unique_key order by e.seq) filter (where e.alive), '{}') as u
       into f
       from (
-        select r.xid, r.seq, r.job_id, r.run_lease, r.unique_key,
+        select r.ctid, r.xid, r.seq, r.job_id, r.run_lease, r.unique_key,
                not v_tombs or not exists (
                  select from {{schema}}.ready_tombstones_{{segment}} t
                  where t.queue = p_queue and t.priority = p_priority and t.xid = r.xid and t.seq = r.seq) as alive
@@ -71,7 +73,7 @@ begin
       o_moved := true;
       v_pend_s[k] := f.last_seq;
       o_key_count := o_key_count + f.keys;
-      o_xids := o_xids || f.x;  o_seqs := o_seqs || f.s;  o_job_ids := o_job_ids || f.j;
+      o_rows := o_rows || f.r;  o_xids := o_xids || f.x;  o_seqs := o_seqs || f.s;  o_job_ids := o_job_ids || f.j;
       o_run_leases := o_run_leases || f.l;  o_keys := o_keys || f.u;
       if v_have + f.looked >= p_limit then  -- perhaps not read to the end: keep it, from here
         v_have := v_have + cardinality(f.s);
@@ -93,11 +95,11 @@ begin
   -- tombstone are passed and not taken, which may need another round.
   while v_have < p_limit loop
     select count(*) as looked, count(e.unique_key) filter (where e.alive) as keys,
-           array_agg(e.xid) as x, array_agg(e.seq) as s, array_agg(e.job_id) as j, array_agg(e.run_lease + 1) as l,
+           array_agg(e.ctid) as r, array_agg(e.xid) as x, array_agg(e.seq) as s, array_agg(e.job_id) as j, array_agg(e.run_lease + 1) as l,
            array_agg(e.unique_key) as u, case when v_tombs then array_agg(e.alive) end as alive
     into f
     from (  -- sorted once, here: an ORDER BY in each aggregate would sort as often
-      select n.xid, n.seq, n.job_id, n.run_lease, n.unique_key,
+      select n.ctid, n.xid, n.seq, n.job_id, n.run_lease, n.unique_key,
              not v_tombs or not exists (
                select from {{schema}}.ready_tombstones_{{segment}} t
                where t.queue = p_queue and t.priority = p_priority and t.xid = n.xid and t.seq = n.seq) as alive
@@ -110,7 +112,7 @@ begin
         window in_order as (order by s.x)
         offset 0) g
       cross join lateral (
-        select e.xid, e.seq, e.job_id, e.run_lease, e.unique_key from {{schema}}.ready_entries_{{segment}} e
+        select e.ctid, e.xid, e.seq, e.job_id, e.run_lease, e.unique_key from {{schema}}.ready_entries_{{segment}} e
         where e.queue = p_queue and e.priority = p_priority and (e.xid, e.seq) > (g.low, g.low_seq) and e.xid < least(g.high, p_below)
         order by e.xid, e.seq limit p_limit - v_have) r
        limit p_limit - v_have) n
@@ -134,14 +136,15 @@ begin
     o_cursor_seq := f.s[v_cut];
     o_key_count := o_key_count + f.keys;
     if v_tombs then
-      select o_xids || coalesce(array_agg(c.x order by c.i), '{}'), o_seqs || coalesce(array_agg(c.s order by c.i), '{}'),
+      select o_rows || coalesce(array_agg(c.r order by c.i), '{}'), o_xids || coalesce(array_agg(c.x order by c.i), '{}'),
+             o_seqs || coalesce(array_agg(c.s order by c.i), '{}'),
              o_job_ids || coalesce(array_agg(c.j order by c.i), '{}'), o_run_leases || coalesce(array_agg(c.l order by c.i), '{}'),
              o_keys || coalesce(array_agg(c.u order by c.i), '{}')
-      into o_xids, o_seqs, o_job_ids, o_run_leases, o_keys
-      from unnest(f.x, f.s, f.j, f.l, f.u, f.alive) with ordinality as c(x, s, j, l, u, alive, i)
+      into o_rows, o_xids, o_seqs, o_job_ids, o_run_leases, o_keys
+      from unnest(f.r, f.x, f.s, f.j, f.l, f.u, f.alive) with ordinality as c(r, x, s, j, l, u, alive, i)
       where c.alive and c.i <= v_cut;
     else
-      o_xids := o_xids || f.x[:v_cut];  o_seqs := o_seqs || f.s[:v_cut];  o_job_ids := o_job_ids || f.j[:v_cut];
+      o_rows := o_rows || f.r[:v_cut];  o_xids := o_xids || f.x[:v_cut];  o_seqs := o_seqs || f.s[:v_cut];  o_job_ids := o_job_ids || f.j[:v_cut];
       o_run_leases := o_run_leases || f.l[:v_cut];  o_keys := o_keys || f.u[:v_cut];
     end if;
     -- Nothing but tombstones before the next lane's first: a claim that took nothing would read as an empty lane.
@@ -157,15 +160,15 @@ begin
   where p.x < o_cursor_xid and not p.x = any (o_pending_xids);
 end $$;
 
+-- Records what is taken next of a lane in one segment. o_rows are the entries, in the order of their places in the batch: where they
+-- are, since nothing moves an entry while it is in the ring, and the caller reads them there instead of looking each one up again.
 create or replace function {{schema}}.claim_{{segment}}(
   p_queue text, p_priority smallint, p_limit integer, p_until timestamptz, p_quantum integer, p_below xid8, p_runtime_id bigint,
-  p_claim_slot integer, p_deadline interval)
-returns setof {{schema}}.claimed_attempt
+  p_deadline interval,
+  out o_rows tid[], out o_batch_id bigint, out o_receipt_base bigint, out o_deadline_at timestamptz)
 language plpgsql volatile as $$
 declare
   v_read     record;
-  v_batch    bigint;
-  v_base     bigint;
   v_claimed  timestamptz;
   v_keys     bytea[];
 begin
@@ -178,23 +181,18 @@ begin
     select array_agg(case when get_byte(k, 0) > 0 then k end order by i) into v_keys
     from unnest(v_read.o_keys) with ordinality as c(k, i) having bool_or(get_byte(k, 0) > 0);
   end if;
-  v_batch := nextval({{schema_text batch_seq}});
+  o_rows := v_read.o_rows;
+  o_batch_id := nextval({{schema_text batch_seq}});
   -- the last 16 hex digits of a version 4 uuid: its two fixed variant bits fall to the mask, 62 random bits remain
-  v_base := ('x' || substr(replace(gen_random_uuid()::text, '-', ''), 17, 16))::bit(64)::bigint & 4611686018427387903;
+  o_receipt_base := ('x' || substr(replace(gen_random_uuid()::text, '-', ''), 17, 16))::bit(64)::bigint & 4611686018427387903;
   v_claimed := clock_timestamp();
+  o_deadline_at := v_claimed + p_deadline;
   insert into {{schema}}.claim_batches_{{segment}}
     (batch_id, queue, priority, receipt_base, claimed_at, deadline_at, runtime_id, n, cursor_xid, cursor_seq,
      pending_xids, pending_seqs, job_ids, run_leases, xids, seqs, unique_keys)
-  values (v_batch, p_queue, p_priority, v_base, v_claimed, v_claimed + p_deadline, p_runtime_id, cardinality(v_read.o_seqs),
-     v_read.o_cursor_xid, v_read.o_cursor_seq, v_read.o_pending_xids, v_read.o_pending_seqs, v_read.o_job_ids, v_read.o_run_leases, v_read.o_xids, v_read.o_seqs, v_keys);
-  return query
-    select r.job_id, r.run_lease + 1, p_claim_slot | {{segment}}, v_base + u.i, v_batch, u.i::integer, r.attempt + 1,
-           r.max_attempts, r.priority, r.kind, r.args, r.progress, v_claimed + p_deadline, false, r.callback_result, null::integer
-    from unnest(v_read.o_xids, v_read.o_seqs) with ordinality as u(x, s, i)
-    -- OFFSET 0 keeps this a probe per key: flattened, a plan made while the segment was empty scans it for every key
-    cross join lateral (
-      select e.* from {{schema}}.ready_entries_{{segment}} e
-      where e.queue = p_queue and e.priority = p_priority and e.xid = u.x and e.seq = u.s offset 0) r;
+  values (o_batch_id, p_queue, p_priority, o_receipt_base, v_claimed, o_deadline_at, p_runtime_id, cardinality(o_rows),
+     v_read.o_cursor_xid, v_read.o_cursor_seq, v_read.o_pending_xids, v_read.o_pending_seqs, v_read.o_job_ids, v_read.o_run_leases,
+     v_read.o_xids, v_read.o_seqs, v_keys);
 end $$;
 
 -- A claim from a lane's head: the entry is copied into the current segment, which the caller holds, under the lane's negative
@@ -413,6 +411,7 @@ declare
   v_lane       record;
   v_head       record;
   v_again      record;
+  v_taken      record;
   v_at         timestamptz;
   v_position   bigint;
   v_p          integer;
@@ -563,8 +562,15 @@ begin
         case v_slots[v_at_slot]
           {{#segments}}
           when {{segment}} then
-            return query select * from {{schema}}.claim_{{segment}}(p_queue, v_p::smallint, v_left, v_until, greatest(1, v_left / 4),
-              v_below, p_runtime_id, v_claim, v_settings.attempt_deadline);
+            select * into v_taken from {{schema}}.claim_{{segment}}(p_queue, v_p::smallint, v_left, v_until, greatest(1, v_left / 4),
+              v_below, p_runtime_id, v_settings.attempt_deadline);
+            return query
+              select e.job_id, e.run_lease + 1, v_claim | {{segment}}, v_taken.o_receipt_base + u.i, v_taken.o_batch_id, u.i::integer,
+                     e.attempt + 1, e.max_attempts, e.priority, e.kind, e.args, e.progress, v_taken.o_deadline_at, false,
+                     e.callback_result, null::integer
+              from unnest(v_taken.o_rows) with ordinality as u(place, i)
+              -- OFFSET 0 keeps this a fetch per place
+              cross join lateral (select r.* from {{schema}}.ready_entries_{{segment}} r where r.ctid = u.place offset 0) e;
           {{/segments}}
         end case;
         get diagnostics v_rows = row_count;

@@ -138,11 +138,39 @@ begin
     perform {{schema}}.release_unique(v_keys, v_holders, 2::smallint);
   end if;
 end $$;
+
+-- What nearly every flush is: attempts that completed, with nothing else to say of them. By claim batch: p_lasts says where the items
+-- of each batch end in the arrays of items. An attempt's receipt is its batch's base and its index, so one comparison is that of all of
+-- them. Batches with unique keys to release are left to close_attempts.
+create or replace function {{schema}}.close_completed_{{segment}}(
+  p_fingerprint integer, p_closer bigint, p_slots integer[], p_batch_ids bigint[], p_receipt_bases bigint[], p_lasts integer[],
+  p_indexes integer[], p_job_ids bigint[], p_run_leases bigint[])
+returns integer
+language plpgsql volatile as $$
+declare
+  v_rows  integer;
+begin
+  insert into {{schema}}.closures_{{segment}} (batch_id, batch_index, outcome, closed_at, xid, closer)
+  select b.batch_id, x.idx, 'completed', clock_timestamp(), pg_current_xact_id(), p_closer
+  from unnest(p_slots, p_batch_ids, p_receipt_bases, array[0] || p_lasts, p_lasts) as g(slot, batch_id, receipt_base, after, last)
+  cross join lateral (
+    select c.batch_id, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases
+    from {{schema}}.claim_batches_{{segment}} c
+    where c.batch_id = g.batch_id and c.receipt_base = g.receipt_base and c.unique_keys is null offset 0) b
+  cross join lateral unnest(p_indexes[g.after + 1:g.last], p_job_ids[g.after + 1:g.last], p_run_leases[g.after + 1:g.last])
+    as x(idx, job_id, run_lease)
+  where g.slot & 255 = {{segment}} and g.slot >> 12 = p_fingerprint
+    and b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease
+  order by b.batch_id, x.idx
+  on conflict (batch_id, batch_index) do nothing;
+  get diagnostics v_rows = row_count;
+  return v_rows;
+end $$;
 {{/segments}}
 
 -- Ends many attempts in one statement. Answers one row per item: closed (by this call), repeated (by an earlier try of this
 -- same flush, whose answer was lost) or stale (anything else: the winner is not touched). p_closer is the flush's own id, the
--- same over its retries; p_details holds, under an item's ordinal, its error, progress and delay_ms.
+-- same over its retries and close_completed; p_details holds, under an item's ordinal, its error, progress and delay_ms.
 create or replace function {{schema}}.close_attempts(
   p_closer bigint, p_slots integer[], p_batch_ids bigint[], p_indexes integer[], p_job_ids bigint[], p_run_leases bigint[],
   p_receipts bigint[], p_outcomes {{schema}}.outcome[], p_details jsonb, p_has_state boolean)
@@ -181,6 +209,42 @@ begin
   return query
     select i.ord::integer, 'stale'::text from unnest(p_slots) with ordinality as i(slot, ord)
     where (i.slot & 255 < {{ring}}) is not true;
+end $$;
+
+-- Completes many attempts of which nothing else is to be said, and answers how many it closed. When these are not all, close_attempts
+-- with the same p_closer says which ones were not, and why.
+create or replace function {{schema}}.close_completed(
+  p_closer bigint, p_slots integer[], p_batch_ids bigint[], p_receipt_bases bigint[], p_lasts integer[], p_indexes integer[],
+  p_job_ids bigint[], p_run_leases bigint[])
+returns integer
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set max_parallel_workers_per_gather = 0
+as $$
+declare
+  v_slot         integer;
+  v_fingerprint  integer;
+  v_closed       integer := 0;
+begin
+  perform {{schema}}.require_read_committed();
+  select m.fingerprint into v_fingerprint from {{schema}}.meta m;
+  for v_slot in select distinct s & 255 from unnest(p_slots) s order by 1 loop
+    case v_slot
+      {{#segments}}
+      when {{segment}} then
+        v_closed := v_closed + {{schema}}.close_completed_{{segment}}(v_fingerprint, p_closer, p_slots, p_batch_ids, p_receipt_bases,
+          p_lasts, p_indexes, p_job_ids, p_run_leases);
+      {{/segments}}
+      else null;  -- no token of ours
+    end case;
+  end loop;
+  return v_closed;
 end $$;
 
 -- Ends one attempt under its lock, taken in the try form: busy means that a finalization is in flight, whose end decides.

@@ -16,6 +16,7 @@ import type { Permits } from "../Permits.js"
 import type { Reconciliation } from "../Reconciliation.js"
 import type { Settled } from "../Settled.js"
 import { attemptHandle, type Finalizing } from "./attemptHandle.js"
+import { eventLoopTurn } from "./eventLoopTurn.js"
 import { handlerEnding, handlerRun, plainlyCompleted, unknownKind } from "./handlerRun.js"
 import { monotonicMillis } from "./monotonic.js"
 import type { Supervisor } from "./workerSupervisor.js"
@@ -47,8 +48,6 @@ interface Served {
 
 /** For so long handlers are begun at a stretch: what they do at once, before they first wait, holds up the beats and all else. */
 const stretchMillis = 10
-
-const turn = Effect.async<void>((resume) => void setImmediate(() => resume(Effect.void)))
 
 /**
  * The life of the attempts that a claim brought: run → settle → release. The order is the guarantee: only the proof from the
@@ -171,7 +170,7 @@ export const makeAttemptLife = (living: Living) => {
           guarded(entry, () => begin(entry, permits))
           if (monotonicMillis() > until)
             return Effect.zipRight(
-              turn,
+              eventLoopTurn,
               Effect.suspend(() => from(i + 1))
             )
         }

@@ -1,11 +1,13 @@
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
+import * as Fiber from "effect/Fiber"
 import type { Claim, ClaimedAttempt } from "../Claim.js"
 import type { Permits } from "../Permits.js"
 import type { DatabaseError } from "../RuntimePool.js"
 import type { Wakeup } from "../Wakeup.js"
 import type { ClaimedWith } from "./attemptLife.js"
 import { backoff } from "./backoff.js"
+import { eventLoopTurn } from "./eventLoopTurn.js"
 import { monotonicMillis } from "./monotonic.js"
 import type { TokenBucket } from "./tokenBucket.js"
 
@@ -40,8 +42,31 @@ const gathered = ({ total }: Permits): number => (total < 16 ? 0 : Math.min(100,
 type Found =
   { readonly _tag: "more" | "busy" | "empty" } | { readonly _tag: "limited"; readonly for: Duration.Duration }
 
-/** One claim. Between its statement and its fibers nothing may cut in: the attempts would be orphans for a whole lease. */
-const claimOnce = (on: Claiming): Effect.Effect<Found, DatabaseError> =>
+/** The attempts of a claim that begin while the next one is under way. */
+interface Beginning {
+  readonly begin: (start: Effect.Effect<void>) => Effect.Effect<void>
+  /** Waits until those have begun that were said last. */
+  readonly begun: Effect.Effect<void>
+}
+
+/** A fiber of its own, which nothing interrupts: whoever waits for `begun` sees its defects. */
+const makeBeginning = (): Beginning => {
+  let last: Fiber.Fiber<void> | undefined
+  return {
+    begin: (start) =>
+      // the next claim is sent first
+      Effect.map(Effect.forkDaemon(Effect.uninterruptible(Effect.zipRight(eventLoopTurn, start))), (fiber) => {
+        last = fiber
+      }),
+    begun: Effect.suspend(() => (last === undefined ? Effect.void : Fiber.join(last)))
+  }
+}
+
+/**
+ * One claim. Between its statement and its fibers nothing may cut in: the attempts would be orphans for a whole lease. Where it took
+ * all that was asked for, more is there: the next claim is sent, and the database is at it while these begin.
+ */
+const claimOnce = (on: Claiming, { begin, begun }: Beginning): Effect.Effect<Found, DatabaseError> =>
   Effect.uninterruptible(
     Effect.gen(function* () {
       const { bucket, claim, permits, queue, runtimeId, start } = on
@@ -56,8 +81,13 @@ const claimOnce = (on: Claiming): Effect.Effect<Found, DatabaseError> =>
       const claimed = yield* Effect.tapError(claim.take(queue, slots, runtimeId), () => unused(slots))
       yield* unused(slots - claimed.attempts.length)
       const { attempts, gated } = claimed
-      yield* start(attempts, permits, { atMillis, gated })
-      if (claimed.attempts.length === slots) return { _tag: "more" }
+      yield* begun
+      const starting = start(attempts, permits, { atMillis, gated })
+      if (claimed.attempts.length === slots) {
+        yield* begin(starting)
+        return { _tag: "more" }
+      }
+      yield* starting
       if (claimed.retryAfter !== undefined) return { _tag: "limited", for: claimed.retryAfter }
       return { _tag: claimed.busy ? "busy" : "empty" }
     })
@@ -65,11 +95,12 @@ const claimOnce = (on: Claiming): Effect.Effect<Found, DatabaseError> =>
 
 /** @internal Claims from a queue for as long as the worker does. */
 export const keepClaiming = (on: Claiming): Effect.Effect<never> => {
+  const beginning = makeBeginning()
   const gather = Effect.flatMap(on.permits.free, (free) =>
     free < gathered(on.permits) ? Effect.sleep(gatherMillis) : Effect.void
   )
   const next = (failures: number, busy: number): Effect.Effect<never> =>
-    Effect.matchEffect(claimOnce(on), {
+    Effect.matchEffect(claimOnce(on, beginning), {
       onFailure: (error) =>
         (failures === 0 ? Effect.logWarning : Effect.logDebug)(
           `Claiming from ${on.queue} failed and is tried again`,
@@ -100,5 +131,5 @@ export const keepClaiming = (on: Claiming): Effect.Effect<never> => {
         }
       }
     })
-  return next(0, 0)
+  return Effect.ensuring(next(0, 0), beginning.begun)
 }

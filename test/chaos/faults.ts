@@ -103,7 +103,7 @@ const statementFaults = ({ world: { application, producers, runtime } }: Stage):
   ),
   ruleFault(runtime, {
     name: "runtime: answer to a flush lost",
-    match: /\.close_attempts\(/,
+    match: /\.close_(attempts|completed)\(/,
     action: FaultProxy.cutAfter(),
     limit: 3
   }),

@@ -48,7 +48,7 @@ describe("awa migrate", () => {
       expect(yield* awa(args)).toEqual({
         code: 0,
         stderr: "",
-        stdout: `Installed effect-awa into schema "We\\"ird": version 4, a ring of 4 segments.\nApplied: 0001_storage.sql, 0002_lifecycle.sql, 0003_roles.sql, 0004_gating.sql\n`
+        stdout: `Installed effect-awa into schema "We\\"ird": version 5, a ring of 4 segments.\nApplied: 0001_storage.sql, 0002_lifecycle.sql, 0003_roles.sql, 0004_gating.sql, 0005_throughput.sql\n`
       })
       const environment = { AWA_DATABASE_URL: fresh.url }
       const again = yield* awaHere(["migrate", "--schema", `We"ird`], environment)

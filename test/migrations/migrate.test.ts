@@ -19,7 +19,7 @@ describe("migrate", () => {
         version: Migrations.schemaVersion,
         previousVersion: 0,
         ring: 16,
-        applied: ["0001_storage.sql", "0002_lifecycle.sql", "0003_roles.sql", "0004_gating.sql"]
+        applied: ["0001_storage.sql", "0002_lifecycle.sql", "0003_roles.sql", "0004_gating.sql", "0005_throughput.sql"]
       })
       const [meta] = yield* fresh.admin.rows(metaOf)
       expect(meta).toMatchObject({ product: "effect-awa", schema_version: Migrations.schemaVersion, ring_size: 16 })

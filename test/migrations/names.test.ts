@@ -83,8 +83,16 @@ const live = (session: Session, schema: string) =>
     ])
 
     yield* session.rows(`select ${s}.insert_job('kind', '[]', 'q')`)
-    const [third] = yield* claim()
+    yield* session.rows(`select ${s}.insert_job('kind', '[]', 'q')`)
+    const [third, fourth] = yield* claim()
     expect(yield* close(third ?? {}, "completed", {})).toEqual([{ answer: "closed" }])
+    expect(
+      yield* session.rows(
+        `select ${s}.close_completed(7, array[$1::int], array[$2::bigint], array[$6::bigint - $3], array[1], array[$3::int],
+           array[$4::bigint], array[$5::bigint]) as n`,
+        tokenOf(fourth ?? {})
+      )
+    ).toEqual([{ n: 1 }])
 
     expect(yield* session.rows(`select promoted from ${s}.promote_due(10)`)).toEqual([{ promoted: 0 }])
     expect(yield* session.rows(`select ${s}.rescue_stale('1 minute', 10) as n`)).toEqual([{ n: 0 }])

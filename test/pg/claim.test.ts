@@ -9,6 +9,7 @@ describe("outside READ COMMITTED", () => {
   const calls = {
     claim: "select * from awa.claim('q', 1, 1)",
     close_attempts: "select * from awa.close_attempts(1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', false)",
+    close_completed: "select awa.close_completed(1, '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
     settle_attempt: "select awa.settle_attempt(1, 256, 1, 1, 1, 1, 1, 'completed', '{}')",
     heartbeat: "select * from awa.heartbeat('{}', '{}', '{}', '{}', '{}', '{}', '{}')",
     attempt_evidence: "select * from awa.attempt_evidence('{}', '{}', '{}', '{}', '{}', '{}')",

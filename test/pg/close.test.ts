@@ -8,6 +8,7 @@ import {
   claim,
   claimIds,
   close,
+  closeCompleted,
   complete,
   enqueue,
   evidence,
@@ -189,6 +190,80 @@ describe("a close", () => {
       yield* blocked(session, flusher)
       yield* caller.script("rollback")
       expect(yield* flushing).toEqual(["closed", "closed"])
+    })
+  )
+})
+
+// C-04: what the flush did not close is classified by a second statement
+describe("a flush of plain completions", () => {
+  it.scopedLive("closes exactly the attempts that the tokens are of, over segments, and a repetition closes none", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const attempts: Array<Attempt> = []
+      for (let n = 0; n < 3; n++) {
+        attempts.push(...(yield* running(session, 2)))
+        yield* rotate(session)
+      }
+      const mixed = [4, 0, 5, 2, 1, 3].flatMap((i) => attempts.slice(i, i + 1))
+      expect(yield* closeCompleted(session, mixed.slice(0, 4), 5)).toBe(4)
+      expect(yield* closeCompleted(session, mixed.slice(0, 4), 5)).toBe(0)
+      expect(yield* closeCompleted(session, mixed, 6)).toBe(2)
+      // the other statement tells its own from another flush's
+      expect(yield* close(session, mixed, { closer: 6 })).toEqual([
+        ...["stale", "stale", "stale", "stale"],
+        ...["repeated", "repeated"]
+      ])
+      expect(yield* session.rows("select distinct state from awa.jobs")).toEqual([{ state: "completed" }])
+    })
+  )
+
+  // storage.md: job id, run lease and receipt match the item. F-3, F-6
+  it.scopedLive("passes by every token that is not exactly the attempt's", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const [one, two] = yield* running(session, 2)
+      if (one === undefined || two === undefined) throw new Error("two attempts")
+      const forged: ReadonlyArray<Partial<Attempt>> = [
+        { job_id: two.job_id },
+        { run_lease: 2n },
+        { receipt_id: two.receipt_id },
+        { receipt_id: one.receipt_id + 1n },
+        { batch_index: two.batch_index, receipt_id: two.receipt_id },
+        { batch_index: 0, receipt_id: one.receipt_id - 1n },
+        { batch_index: 3, receipt_id: one.receipt_id + 2n },
+        { batch_id: one.batch_id + 1n },
+        { claim_slot: one.claim_slot ^ (1 << 12) }, // another installation
+        { claim_slot: one.claim_slot + 1 }, // another segment
+        { claim_slot: one.claim_slot | 255 } // no segment
+      ]
+      const attempts = forged.map((part) => ({ ...one, ...part }))
+      for (const attempt of attempts) expect(yield* closeCompleted(session, [attempt])).toBe(0)
+      expect(yield* count(session, "closures")).toBe(0n)
+      expect(yield* closeCompleted(session, [...attempts, one, one])).toBe(1)
+    })
+  )
+
+  it.scopedLive("leaves attempts with a unique key to the statement that releases it", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const unique = { unique: { key: "a", until: "completed" } }
+      const attempts = yield* running(session, 1, { opts: unique })
+      expect(yield* closeCompleted(session, attempts)).toBe(0)
+      expect(yield* close(session, attempts)).toEqual(["closed"])
+      expect(yield* running(session, 1, { opts: unique })).toHaveLength(1) // and its twin is a new job
+    })
+  )
+
+  it.scopedLive("of attempts that became leases closes none, and the other statement closes their leases", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const long = yield* running(session, 2)
+      yield* rotate(session)
+      yield* session.rows("select awa.drain_segments()")
+      expect(yield* session.value("select awa.materialize_long('0', 10)")).toBe(2)
+      const attempts = [...long, ...(yield* running(session, 1))]
+      expect(yield* closeCompleted(session, attempts, 5)).toBe(1)
+      expect(yield* close(session, attempts, { closer: 5 })).toEqual(["closed", "closed", "repeated"])
     })
   )
 })

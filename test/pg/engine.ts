@@ -90,6 +90,22 @@ export interface CloseOptions {
   readonly hasState?: boolean
 }
 
+/** How many a flush of plain completions closed. */
+export const closeCompleted = (session: Session, attempts: ReadonlyArray<Attempt>, closer = 1) =>
+  session.value(
+    `select ${session.schema}.close_completed($1, $2::int[], $3::bigint[], $4::bigint[], $5::int[], $6::int[], $7::bigint[], $8::bigint[])`,
+    [
+      closer,
+      attempts.map((a) => a.claim_slot),
+      attempts.map((a) => a.batch_id),
+      attempts.map((a) => a.receipt_id - BigInt(a.batch_index)),
+      attempts.map((_, i) => i + 1),
+      attempts.map((a) => a.batch_index),
+      attempts.map((a) => a.job_id),
+      attempts.map((a) => a.run_lease)
+    ]
+  )
+
 /** The answers of one flush, in the order of its attempts. */
 export const close = (session: Session, attempts: ReadonlyArray<Attempt>, options: CloseOptions = {}) => {
   const { closer = 1, detail, hasState = false, outcome = "completed" } = options

@@ -274,9 +274,9 @@ describe("a worker with a defect of its own", () => {
           const sql = yield* Direct
           const crash = yield* Effect.fork(Effect.flip(worker.join))
           // a function that answers nonsense stands for any broken invariant between the two sides
-          yield* sql`drop function awa.close_attempts`
-          yield* sql.unsafe(`create function awa.close_attempts(bigint, integer[], bigint[], integer[], bigint[], bigint[], bigint[],
-          awa.outcome[], jsonb, boolean) returns table (ord integer, answer text) language sql as $$ select 1, 'nonsense' $$`)
+          yield* sql`drop function awa.close_completed`
+          yield* sql.unsafe(`create function awa.close_completed(bigint, integer[], bigint[], bigint[], integer[], integer[], bigint[],
+          bigint[]) returns text language sql as $$ select 'nonsense' $$`)
           yield* Notify.enqueue({ tag: "a" })
           const error = yield* Fiber.join(crash)
           assert.strictEqual(error._tag, "WorkerCrashed")

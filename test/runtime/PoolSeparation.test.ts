@@ -185,7 +185,7 @@ describe(`whatever handlers do, by seed ${seed}`, () => {
                 "heartbeat",
                 "attempt_evidence",
                 "settle_attempt",
-                "close_attempts",
+                "close_completed",
                 "beat_runtime",
                 "rescue_stale"
               ]

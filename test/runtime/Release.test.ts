@@ -10,7 +10,7 @@ const oneAtATime = { queues: { default: { concurrency: 1 } } }
 describe("a permit", () => {
   for (const [mode, job, statement] of [
     ["caller-owned", Charge, /attempt_evidence/],
-    ["ordinary", Notify, /close_attempts/]
+    ["ordinary", Notify, /close_completed/]
   ] as const) {
     it.live(`of ${mode} attempts is freed only after the database has answered for it`, () =>
       // C-04, C-17
@@ -64,7 +64,7 @@ describe("a permit", () => {
           const testing = yield* Testing.Testing
           const { runtime } = yield* Proxies
           const rule = yield* runtime.rule({
-            match: commitOf(/close_attempts/),
+            match: commitOf(/close_completed/),
             action: FaultProxy.cutAfter(),
             expect: FaultProxy.committed,
             limit: 3
@@ -188,13 +188,13 @@ describe("statements", () => {
           assert.notInclude(seen, "attempt_evidence")
           assert.notInclude(seen, "settle_attempt")
           assert.notInclude(seen, "heartbeat")
-          const perJob = seen.filter((name) => name === "claim" || name === "close_attempts").length
+          const perJob = seen.filter((name) => name === "claim" || name === "close_completed").length
           assert.isBelow(perJob, 100)
           seen.length = 0
           yield* Charge.enqueue({ tag: "a" })
           yield* testing.drain()
           assert.include(seen, "attempt_evidence") // the counter counts
-          assert.notInclude(seen, "close_attempts")
+          assert.notInclude(seen, "close_completed")
         })
       )
     })

@@ -104,8 +104,31 @@ const finalize = (claimer: Claimer, attempt: Attempt): Effect.Effect<void, PgFau
     if (status === "open") yield* settle(claimer, attempt)
   })
 
-const flush = ({ random, session, world }: Claimer, attempts: ReadonlyArray<Attempt>, hasState: boolean) =>
+/** What has completed and nothing else, as a runtime flushes it: in one number, and by the other statement when that is short. */
+const flushCompleted = ({ random, session, world }: Claimer, attempts: ReadonlyArray<Attempt>) =>
   Effect.gen(function* () {
+    const closer = random.between(1, 2 ** 40)
+    const closed = Number(yield* Engine.closeCompleted(session, attempts, closer))
+    count(world, "flush: closed", closed)
+    if (closed < attempts.length) {
+      const answers = yield* Engine.close(session, attempts, { closer })
+      const own = answers.filter((answer) => answer === "repeated").length
+      if (own < closed) return yield* Effect.dieMessage(`a flush closed ${closed} and knows ${own} of them`)
+      for (const answer of answers) count(world, `flush completed by the other statement: ${String(answer)}`)
+    }
+    if (random.chance(0.15)) {
+      const again = Number(yield* Engine.closeCompleted(session, attempts, closer))
+      if (again > 0) return yield* Effect.dieMessage(`a repeated flush closed ${again} once more`)
+    }
+  })
+
+const flush = (claimer: Claimer, all: ReadonlyArray<Attempt>, hasState: boolean) =>
+  Effect.gen(function* () {
+    const { random, session, world } = claimer
+    const plain = hasState || random.chance(0.5) ? [] : all.filter(() => random.chance(0.8))
+    if (plain.length > 0) yield* flushCompleted(claimer, plain)
+    const attempts = all.filter((attempt) => !plain.includes(attempt))
+    if (attempts.length === 0) return
     const outcome = attempts.map(() => random.weighted({ completed: 82, retried: 8, snoozed: 5, released: 5 }))
     const detail = { error: { message: "again" }, delay_ms: random.chance(0.6) ? 0 : random.between(1, 400) }
     const options = { closer: random.between(1, 2 ** 40), outcome, detail, hasState }

@@ -40,6 +40,10 @@ const closeRows = ([row]: ReadonlyArray<Row>, attempts: number): ReadonlyArray<R
   return Array.from({ length: attempts }, (_, i) => [i + 1, others.get(String(i + 1)) ?? "closed"])
 }
 
+/** All of them, or a number that names none: then the other statement is asked. */
+const completedRows = ([row]: ReadonlyArray<Row>, attempts: number): ReadonlyArray<Row> =>
+  row?.[0] === attempts ? Array.from({ length: attempts }, (_, i) => [i + 1, "closed"]) : []
+
 /** The calls that are told: which of their parameters name the attempts, and what a row says of one of them. */
 const told: Readonly<
   Record<
@@ -61,7 +65,8 @@ const told: Readonly<
     numbered: true
   },
   "settle-attempt": { event: "settle-attempt", jobs: 4, read: (row) => row[0], numbered: false },
-  "close-attempts": { event: "close-attempts", jobs: 4, read: (row) => row[1], numbered: true, rows: closeRows }
+  "close-attempts": { event: "close-attempts", jobs: 4, read: (row) => row[1], numbered: true, rows: closeRows },
+  "close-completed": { event: "close-attempts", jobs: 6, read: (row) => row[1], numbered: true, rows: completedRows }
 }
 
 const answersTo = (

@@ -103,9 +103,13 @@ const faults = (application: FaultProxy.FaultProxy["Type"], runtime: FaultProxy.
       application.rule({ match: /commit$/i, action: cutAfter(), expect: committed, ...some(0.15, 1) }),
       application.rule({ match: /commit$/i, action: cutBefore(), ...some(0.1, 2) }),
       application.rule({ match: /complete_job/, action: cutAfter(), ...some(0.05, 3) }),
-      runtime.rule({ match: commitOf(/settle_attempt|close_attempts/), action: cutAfter(), ...some(0.25, 4) }),
+      runtime.rule({
+        match: commitOf(/settle_attempt|close_(attempts|completed)/),
+        action: cutAfter(),
+        ...some(0.25, 4)
+      }),
       runtime.rule({ match: /attempt_evidence/, action: cutAfter(), ...some(0.15, 5) }),
-      runtime.rule({ match: /settle_attempt|close_attempts/, action: cutBefore(), ...some(0.15, 6) }),
+      runtime.rule({ match: /settle_attempt|close_(attempts|completed)/, action: cutBefore(), ...some(0.15, 6) }),
       runtime.rule({ match: /\.claim\(/, action: cutAfter(), ...some(0.04, 7) })
     ],
     { discard: true }

@@ -66,6 +66,8 @@ const flush: Path = (call) => {
   })
 }
 
+const flushCompleted: Path = (call) => Engine.closeCompleted(call.session, some(call), call.random.between(1, 2 ** 40))
+
 const beat: Path = (call) => Engine.beat(call.session, some(call), { 1: { at: call.random.next() } })
 
 const leased = ({ field, random }: Call): readonly [Attempt, string] => {
@@ -145,6 +147,7 @@ export const applications = {
 /** What the runtime and operators call, each call in a transaction of its own. */
 export const runtimes = {
   close_attempts: flush,
+  close_completed: flushCompleted,
   settle_attempt: ({ field, random, session }) =>
     Engine.settle(session, one(random, field.attempts), random.pick(outcomes), {}, random.between(1, 2 ** 40)),
   heartbeat: beat,

@@ -63,7 +63,8 @@ interface Meeting {
 
 /** What a call may end with besides success: it lost, or (prune) it gave up. */
 const allowed = (name: string, code: string): boolean =>
-  ["WA001", "WA002", "WA006"].includes(code) || (code === "55P03" && ["prune_segment", "close_attempts"].includes(name))
+  ["WA001", "WA002", "WA006"].includes(code) ||
+  (code === "55P03" && ["prune_segment", "close_attempts", "close_completed"].includes(name))
 
 const reset = 20
 
@@ -111,7 +112,7 @@ const meetings = (random: Random, options: LocksOptions): ReadonlyArray<Meeting>
 
 const limits = (patient: boolean, name: string) =>
   patient
-    ? `set deadlock_timeout = '1s'; set lock_timeout = '${name === "close_attempts" ? "100ms" : "5s"}'`
+    ? `set deadlock_timeout = '1s'; set lock_timeout = '${name.startsWith("close_") ? "100ms" : "5s"}'`
     : "set deadlock_timeout = '10ms'; set lock_timeout = '5s'"
 
 const act = (
