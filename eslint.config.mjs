@@ -12,7 +12,7 @@ const makers = [
   { name: "makeToken", users: ["src/Claim.ts"] },
   { name: "makeReceipt", users: ["src/internal/completionCall.ts"] },
   { name: "readReceipt", users: ["src/CompleteInTx.ts", "src/Driver.ts"] },
-  { name: "makeSettled", users: ["src/Completion.ts", "src/Reconciliation.ts"] }
+  { name: "makeSettled", users: ["src/Completion.ts", "src/internal/closeCall.ts", "src/Reconciliation.ts"] }
 ]
 
 const makerOutside = ({ name, users }) => ({

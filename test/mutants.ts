@@ -216,8 +216,32 @@ const runtime: ReadonlyArray<Mutant> = [
     test: "an ordinary job costs no reconciliation, and a share of two statements"
   },
   {
+    name: "take a flush of completions for closed, whatever the number",
+    file: "src/internal/closeCall.ts",
+    from: `Column.number(row?.[0]) === requests.length`,
+    to: `Column.number(row?.[0]) >= 0`,
+    suite: "test/runtime/Flush.test.ts",
+    test: "of completions is stale for the one that somebody else ended, and closes its neighbours"
+  },
+  {
+    name: "begin the attempts of a full claim before the next one",
+    file: "src/internal/claimLoop.ts",
+    from: `yield* begin(starting)`,
+    to: `yield* starting`,
+    suite: "test/claimLoop.test.ts",
+    test: "is followed by the next one before its attempts begin, and the end of claiming waits until they have"
+  },
+  {
+    name: "end the claiming while attempts begin",
+    file: "src/internal/claimLoop.ts",
+    from: `Effect.ensuring(next(0, 0), beginning.begun)`,
+    to: `next(0, 0)`,
+    suite: "test/claimLoop.test.ts",
+    test: "is followed by the next one before its attempts begin, and the end of claiming waits until they have"
+  },
+  {
     name: "count the stale members of a flush as closed",
-    file: "src/Completion.ts",
+    file: "src/internal/closeCall.ts",
     from: `(count(distinct ord) filter (where answer = 'closed'))::integer`,
     to: "count(distinct ord)::integer",
     suite: release,

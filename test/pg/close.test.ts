@@ -246,7 +246,7 @@ describe("a flush of plain completions", () => {
   it.scopedLive("leaves attempts with a unique key to the statement that releases it", () =>
     Effect.gen(function* () {
       const session = yield* (yield* database).session
-      const unique = { unique: { key: "a", until: "completed" } }
+      const unique = { unique: { key: "a" } }
       const attempts = yield* running(session, 1, { opts: unique })
       expect(yield* closeCompleted(session, attempts)).toBe(0)
       expect(yield* close(session, attempts)).toEqual(["closed"])

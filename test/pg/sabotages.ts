@@ -31,6 +31,8 @@ const of = (name: string, file: string, from: string, to: string, test: string):
   test
 })
 
+const completions = "test/pg/close.test.ts > a flush of plain completions >"
+
 export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "claim in any isolation level",
@@ -490,8 +492,8 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "claim by the transaction's start",
     "020_claim.sql",
-    "values (v_batch, p_queue, p_priority, v_base, v_claimed,",
-    "values (v_batch, p_queue, p_priority, v_base, now(),",
+    "  v_claimed := clock_timestamp();\n  o_deadline_at",
+    "  v_claimed := now();\n  o_deadline_at",
     "test/pg/settings.test.ts > a transaction opened two seconds ago reckons from the clock, not from its start"
   ),
   of(
@@ -532,9 +534,30 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "plan the claim by an empty segment's size",
     "020_claim.sql",
-    "and e.xid = u.x and e.seq = u.s offset 0) r;",
-    "and e.xid = u.x and e.seq = u.s) r;",
+    "where r.ctid = u.place offset 0) e;",
+    "where r.ctid + 0 = u.place) e;",
     "test/pg/plans.test.ts > plans that were made for an empty segment > never analyzed, do with a full one what the rows in question need, and no more"
+  ),
+  of(
+    "complete whatever job stands at the index",
+    "030_close.sql",
+    "    and b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease\n  order by",
+    "  order by",
+    `${completions} passes by every token that is not exactly the attempt's`
+  ),
+  of(
+    "complete by any receipt",
+    "030_close.sql",
+    "c.batch_id = g.batch_id and c.receipt_base = g.receipt_base and",
+    "c.batch_id = g.batch_id and",
+    `${completions} passes by every token that is not exactly the attempt's`
+  ),
+  of(
+    "complete unique jobs and keep their keys",
+    "030_close.sql",
+    "c.receipt_base = g.receipt_base and c.unique_keys is null offset 0",
+    "c.receipt_base = g.receipt_base offset 0",
+    `${completions} leaves attempts with a unique key to the statement that releases it`
   ),
   of(
     "plan a promotion by an empty table's size",

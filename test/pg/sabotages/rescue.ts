@@ -66,8 +66,8 @@ export const rescueSabotages: ReadonlyArray<Sabotage> = [
   {
     name: "forget the deadline of the queue",
     file: "020_claim.sql",
-    from: "  values (v_batch, p_queue, p_priority, v_base, v_claimed, v_claimed + p_deadline, p_runtime_id, cardinality(v_read.o_seqs),",
-    to: "  values (v_batch, p_queue, p_priority, v_base, v_claimed, null, p_runtime_id, cardinality(v_read.o_seqs),",
+    from: "  o_deadline_at := v_claimed + p_deadline;\n",
+    to: "",
     test: `${inRing} ends an attempt past the deadline of its queue, however young and however well beaten for`
   },
   {
