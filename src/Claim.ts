@@ -71,38 +71,67 @@ export class Claim extends Context.Tag("effect-awa/Claim")<
   }
 >() {}
 
-const readAttempt = (queue: string, row: Column.Row): ClaimedAttempt => ({
-  token: makeToken({
-    job_id: Column.bigint(row[0]),
-    run_lease: Column.bigint(row[1]),
-    claim_slot: Column.number(row[2]),
-    receipt_id: Column.bigint(row[3]),
-    batch_id: Column.bigint(row[4]),
-    batch_index: Column.number(row[5])
-  }),
-  queue,
-  attempt: Column.number(row[6]),
-  maxAttempts: Column.number(row[7]),
-  priority: Column.number(row[8]),
-  kind: Column.string(row[9]),
-  args: row[10],
-  progress: row[11],
-  deadlineMicros: Column.nullable(Column.bigint)(row[12]),
-  deadlineInMillis: Column.nullable((left) => Number(Column.bigint(left)))(row[16]),
-  callbackResult: Array.isArray(row[14]) ? Option.some<unknown>(row[14][0]) : Option.none()
-})
+/** What the attempts of one claim batch have in common: told with the first of them, and null with the others. */
+interface Batch {
+  readonly id: bigint
+  readonly slot: number
+  readonly receiptBase: bigint
+  readonly priority: number
+  readonly deadlineMicros: bigint | undefined
+  readonly deadlineInMillis: number | undefined
+}
+
+const nullableBigint = Column.nullable(Column.bigint)
+
+const readBatch = (row: Column.Row): Batch => {
+  const left = nullableBigint(row[16])
+  return {
+    id: Column.bigint(row[4]),
+    slot: Column.number(row[2]),
+    receiptBase: Column.bigint(row[3]) - 1n,
+    priority: Column.number(row[8]),
+    deadlineMicros: nullableBigint(row[12]),
+    deadlineInMillis: left === undefined ? undefined : Number(left)
+  }
+}
+
+const readAttempt = (queue: string, batch: Batch, row: Column.Row): ClaimedAttempt => {
+  const index = Column.number(row[5])
+  return {
+    token: makeToken({
+      job_id: Column.bigint(row[0]),
+      run_lease: Column.bigint(row[1]),
+      claim_slot: batch.slot,
+      receipt_id: batch.receiptBase + BigInt(index),
+      batch_id: batch.id,
+      batch_index: index
+    }),
+    queue,
+    attempt: Column.number(row[6]),
+    maxAttempts: Column.number(row[7]),
+    priority: batch.priority,
+    kind: Column.string(row[9]),
+    args: row[10],
+    progress: row[11],
+    deadlineMicros: batch.deadlineMicros,
+    deadlineInMillis: batch.deadlineInMillis,
+    callbackResult: Array.isArray(row[14]) ? Option.some<unknown>(row[14][0]) : Option.none()
+  }
+}
 
 /**
  * @since 0.1.0
  * @category constructors
  */
 export const make: Effect.Effect<Claim["Type"], never, RuntimePool> = Effect.map(RuntimePool, (pool) => {
+  const once = (value: string): string => `case when batch_index = 1 then ${value} end`
   const text =
-    "select job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, attempt, max_attempts, priority, kind, " +
-    "args, progress, (extract(epoch from deadline_at) * 1000000)::bigint, lane_busy, " +
+    `select job_id, run_lease, ${once("claim_slot")}, ${once("receipt_id")}, ${once("batch_id")}, batch_index, attempt, ` +
+    `max_attempts, ${once("priority")}, kind, args, progress, ` +
+    `${once("(extract(epoch from deadline_at) * 1000000)::bigint")}, nullif(lane_busy, false), ` +
     // in an array, since the result may be JSON's null
     "case when callback_result is not null then jsonb_build_array(callback_result) end, retry_ms, " +
-    "(extract(epoch from deadline_at - clock_timestamp()) * 1000)::bigint " +
+    `${once("(extract(epoch from deadline_at - clock_timestamp()) * 1000)::bigint")} ` +
     `from ${pool.quotedSchema}.claim($1, $2, $3)`
   return {
     take: (queue, slots, runtimeId) =>
@@ -111,12 +140,15 @@ export const make: Effect.Effect<Claim["Type"], never, RuntimePool> = Effect.map
         let busy = false
         let retryAfter: Duration.Duration | undefined
         let gated = false
+        let batch: Batch | undefined
         for (const row of rows) {
           if (row[0] !== null) {
-            attempts.push(readAttempt(queue, row))
+            if (row[5] === 1) batch = readBatch(row)
+            if (batch === undefined) throw new TypeError("a claim that does not begin with its batch's first attempt")
+            attempts.push(readAttempt(queue, batch, row))
             continue
           }
-          if (Column.boolean(row[13])) busy = true
+          if (row[13] === true) busy = true
           if (Predicate.hasProperty(row[10], "gated")) gated = true
           const retryMillis = Column.nullable(Column.number)(row[15])
           if (retryMillis !== undefined) retryAfter = Duration.millis(retryMillis)
