@@ -128,6 +128,7 @@ const makeStrict = (query: Query, server: string, url: Redacted.Redacted, schema
       bindings: {
         producer: [application],
         finalizer: [application],
+        batch_finalizer: [application],
         expectation: [application],
         callback: [application],
         executor: [runtime],

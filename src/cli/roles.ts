@@ -35,6 +35,7 @@ const options = {
   migrator: name("migrator", "Strict: the only role that can become the owners; the one that connects."),
   producer: bound("producer", "enqueues"),
   finalizer: bound("finalizer", "completes a job in its own transaction"),
+  batchFinalizer: bound("batch-finalizer", "completes many jobs in one transaction"),
   expectation: bound("expectation", "may call expect_completion beside complete_job"),
   executor: bound("executor", "claims and runs jobs"),
   maintenance: bound("maintenance", "leads maintenance, beside executor"),
@@ -66,6 +67,7 @@ const rolesOptions = (given: Given): Effect.Effect<Roles.RolesOptions, InvalidMi
       bindings: {
         producer: given.producer,
         finalizer: given.finalizer,
+        batch_finalizer: given.batchFinalizer,
         expectation: given.expectation,
         executor: given.executor,
         maintenance: given.maintenance,

@@ -5,6 +5,7 @@ import { manifestText } from "./schemaText.generated.js"
 export const Capability = Schema.Literal(
   "producer",
   "finalizer",
+  "batch_finalizer",
   "expectation",
   "executor",
   "maintenance",
@@ -12,6 +13,9 @@ export const Capability = Schema.Literal(
   "admin_reader",
   "admin_mutator"
 )
+
+/** @internal Those whose transactions hold attempts: their roles are given limits (C-40). */
+export const finalizerCapabilities: ReadonlyArray<typeof Capability.Type> = ["finalizer", "batch_finalizer"]
 
 const Class = Schema.Literal(...Capability.literals, "contract", "migrator", "internal")
 

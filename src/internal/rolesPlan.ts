@@ -1,4 +1,4 @@
-import { type Capability, manifest, unfold } from "./manifest.js"
+import { type Capability, finalizerCapabilities, manifest, unfold } from "./manifest.js"
 import { actAs, exactPrivileges } from "./privileges.js"
 import { quoteIdentifier, quoteLiteral, type RenderOptions } from "./renderSql.js"
 import type { Facts } from "./rolesLook.js"
@@ -97,7 +97,9 @@ const roleStatements = (target: RolesTarget, facts: Facts): ReadonlyArray<string
   const roleOf = (name: string) => facts.roles.find((role) => role.name === name)
   const isMissing = (name: string) => roleOf(name) === undefined
   const owners = strict === undefined ? [] : [strict.schemaOwner, strict.executionOwner]
-  const finalizers = distinct(bindings.filter(({ capability }) => capability === "finalizer").map(({ role }) => role))
+  const finalizers = distinct(
+    bindings.filter(({ capability }) => finalizerCapabilities.includes(capability)).map(({ role }) => role)
+  )
   return [
     ...owners.filter(isMissing).map((name) => `create role ${quoteIdentifier(name)} ${ownerAttributes} noinherit`),
     ...namedRoles(target)

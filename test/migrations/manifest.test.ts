@@ -11,6 +11,7 @@ const Routine = Schema.Struct({
     "contract",
     "producer",
     "finalizer",
+    "batch_finalizer",
     "expectation",
     "executor",
     "maintenance",

@@ -8,6 +8,7 @@ import {
   claimed,
   closeAll,
   completeJob,
+  completeJobs,
   expectIt,
   insertAlike,
   insertMany,
@@ -65,6 +66,38 @@ const readCommittedOnly = (
   )
 })
 
+const finalizes = (
+  name: string,
+  call: (session: Session, attempt: Row, token?: Row) => Effect.Effect<unknown, PgFault>
+): Readonly<Record<string, Case>> => ({
+  [`${name} 40001`]: (session, other) =>
+    Effect.gen(function* () {
+      yield* look(session)
+      const { attempt } = yield* claimed(other)
+      yield* call(session, attempt)
+    }),
+  [`${name} WA001`]: withAttempt((session, attempt) =>
+    Effect.zipRight(settleIt(session, attempt, "discarded"), call(session, attempt))
+  ),
+  [`${name} WA006`]: withAttempt((session, attempt) =>
+    Effect.zipRight(session.value("select awa.disable_caller_owned('q')"), call(session, attempt))
+  ),
+  [`${name} WA002`]: withAttempt((session, attempt) =>
+    Effect.gen(function* () {
+      const [job, lease, slot, receipt, batch, index] = tokenOf(attempt)
+      const fields = [slot, batch, index, job, lease, receipt]
+      const id = yield* session.value(
+        "select callback_id from awa.register_callback($1, $2, $3, $4, $5, $6, '1 hour')",
+        fields
+      )
+      yield* session.rows("select awa.park_attempt($1, $2, $3, $4, $5, $6, $7, null)", [...fields, id])
+      yield* call(session, attempt)
+    })
+  ),
+  [`${name} WA003`]: withAttempt((session, attempt) => call(session, attempt, { job_id: null })),
+  [`${name} WA004`]: withAttempt((session, attempt) => call(session, attempt, wrongVersion(attempt)))
+})
+
 /** How each function is made to raise each state that it is said to raise. */
 const raised: Readonly<Record<string, Case>> = {
   "require_contract WA004": (session) => session.rows("select awa.require_contract(2)"),
@@ -80,32 +113,10 @@ const raised: Readonly<Record<string, Case>> = {
       ...tokenOf(attempt)
     ])
   ),
-  "complete_job 40001": (session, other) =>
-    Effect.gen(function* () {
-      yield* look(session)
-      const { attempt } = yield* claimed(other)
-      yield* completeJob(session, attempt)
-    }),
-  "complete_job WA001": withAttempt((session, attempt) =>
-    Effect.zipRight(settleIt(session, attempt, "discarded"), completeJob(session, attempt))
-  ),
-  "complete_job WA006": withAttempt((session, attempt) =>
-    Effect.zipRight(session.value("select awa.disable_caller_owned('q')"), completeJob(session, attempt))
-  ),
-  "complete_job WA002": withAttempt((session, attempt) =>
-    Effect.gen(function* () {
-      const [job, lease, slot, receipt, batch, index] = tokenOf(attempt)
-      const fields = [slot, batch, index, job, lease, receipt]
-      const id = yield* session.value(
-        "select callback_id from awa.register_callback($1, $2, $3, $4, $5, $6, '1 hour')",
-        fields
-      )
-      yield* session.rows("select awa.park_attempt($1, $2, $3, $4, $5, $6, $7, null)", [...fields, id])
-      yield* completeJob(session, attempt)
-    })
-  ),
-  "complete_job WA003": withAttempt((session, attempt) => completeJob(session, attempt, { job_id: null })),
-  "complete_job WA004": withAttempt((session, attempt) => completeJob(session, attempt, wrongVersion(attempt))),
+  ...finalizes("complete_job", completeJob),
+  ...finalizes("complete_jobs", completeJobs),
+  "complete_jobs 22023": (session) =>
+    session.rows("select * from awa.complete_jobs('{}', '{}', '{}', '{}', '{}', '{}')"),
   "expect_completion 3B001": withAttempt((session, attempt) =>
     Effect.gen(function* () {
       yield* begin(session)
@@ -186,6 +197,8 @@ describe("the isolation of schema/contract.json", () => {
     insert_batch: (session) => insertAlike(session, {}),
     register_kinds: (session) => registerKinds(session, kinds),
     expect_completion: expectIt,
+    complete_jobs: (session, attempt) =>
+      Effect.all([session.script("savepoint one"), completeJobs(session, attempt), session.script("rollback to one")]),
     complete_job: completeJob,
     worker_retire: (session) => session.rows("select awa.worker_retire(1)")
   }

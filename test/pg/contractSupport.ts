@@ -29,6 +29,13 @@ const six = "$1, $2, $3, $4, $5, $6"
 export const completeJob = (session: Session, attempt: Row, token: Row = {}) =>
   session.rows(`select * from awa.complete_job(${six})`, [...tokenOf({ ...attempt, ...token })])
 
+/** The attempt, alone in the six arrays. */
+export const completeJobs = (session: Session, attempt: Row, token: Row = {}) =>
+  session.rows(
+    `select * from awa.complete_jobs(array[$1::bigint], array[$2::bigint], array[$3::int], array[$4::bigint], array[$5::bigint], array[$6::int])`,
+    [...tokenOf({ ...attempt, ...token })]
+  )
+
 export const expectIt = (session: Session, attempt: Row, token: Row = {}) =>
   session.rows(`select awa.expect_completion(${six})`, [...tokenOf({ ...attempt, ...token })])
 

@@ -183,6 +183,13 @@ export const complete = (session: Session, attempt: Attempt, { progress = null, 
     .pipe(Effect.map(only))
 }
 
+/** All of them in the caller's transaction, or none. */
+export const completeMany = (session: Session, attempts: ReadonlyArray<Attempt>) =>
+  session.rows(
+    `select * from ${session.schema}.complete_jobs($4::bigint[], $5::bigint[], $1::int[], $6::bigint[], $2::bigint[], $3::int[])`,
+    tokens(attempts)
+  )
+
 /** The promise that this transaction completes the attempt. */
 export const expectCompletion = (session: Session, attempt: Attempt, token: CompleteOptions["token"] = {}) => {
   const { batch_id, batch_index, claim_slot, job_id, receipt_id, run_lease } = attempt

@@ -66,6 +66,13 @@ const everyday = (installed: Strict, lead: (session: Session) => Effect.Effect<S
     expect(yield* codeOf(finalizer, `begin; select * from awa.complete_job(${owned.join()}); commit`)).toBe("WA001")
     yield* finalizer.script("rollback")
 
+    const many = `array[${owned[0]}::bigint], array[${owned[1]}::bigint], array[${owned[2]}], array[${owned[3]}::bigint],
+      array[${owned[4]}::bigint], array[${owned[5]}]`
+    expect(yield* codeOf(finalizer, `select * from awa.complete_jobs(${many})`)).toBe("42501")
+    const batches = yield* as("batch_finalizer")
+    expect(yield* codeOf(batches, `select * from awa.complete_job(${owned.join()})`)).toBe("42501")
+    expect(yield* codeOf(batches, `select * from awa.complete_jobs(${many})`)).toBe("WA001")
+
     const expectation = yield* as("expectation")
     expect(yield* codeOf(expectation, `begin; select awa.expect_completion(${expected.join()}); commit`)).toBe("WA007")
 

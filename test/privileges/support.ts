@@ -1,6 +1,7 @@
 /** An installation of the strict profile, made by a migrator without superuser, with one login role for each capability. */
 import { Effect, Redacted, type Scope } from "effect"
 import { Migrations, Roles } from "effect-awa"
+import { finalizerCapabilities } from "../../src/internal/manifest.js"
 import { connect, type Fresh, freshDatabase, type Session } from "../migrations/support.js"
 
 export const capabilities = Roles.Capability.literals
@@ -40,7 +41,9 @@ export const strict = (schema = "awa", profile: "strict" | "compatible" = "stric
     for (const role of roles) yield* admin.rows(`create role "${role}" login password '${password}'`)
     for (const role of Object.values(owners)) yield* admin.rows(`create role "${role}" nologin noinherit`)
     for (const setting of ["statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout"]) {
-      yield* admin.rows(`alter role "${name("finalizer")}" set ${setting} = '30s'`) // what the part of the roles would set
+      for (const finalizer of finalizerCapabilities) {
+        yield* admin.rows(`alter role "${name(finalizer)}" set ${setting} = '30s'`) // what the part of the roles would set
+      }
     }
     yield* admin.rows(`grant create on database ${database} to ${plain.role}`)
     yield* admin.rows(`alter role ${plain.role} noinherit`)

@@ -1,4 +1,5 @@
 import * as Schema from "effect/Schema"
+import { finalizerCapabilities } from "../manifest.js"
 import { quoteIdentifier, quoteLiteral } from "../renderSql.js"
 import type { Code } from "./codes.js"
 import type { Found } from "./finding.js"
@@ -165,7 +166,8 @@ const ofSession = (rule: Rule, settings: Settings): ReadonlyArray<Found> => {
 /** @internal Without bindings, of the role that asks. */
 export const checkSettings = (settings: Settings, given: ReadonlyArray<Binding> | undefined): ReadonlyArray<Found> => {
   const bindings = given === undefined || given.length === 0 ? [{ capability: "executor", role: settings.me }] : given
-  const unlimited = bound(bindings, "finalizer").flatMap((role): ReadonlyArray<Found> => {
+  const finalizers = new Set(finalizerCapabilities.flatMap((capability) => bound(bindings, capability)))
+  const unlimited = Array.from(finalizers).flatMap((role): ReadonlyArray<Found> => {
     const missing = Object.entries(limits).filter(
       ([setting]) => !isLimit(effective(settings, role, setting, "")?.value ?? "0")
     )

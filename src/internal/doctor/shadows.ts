@@ -4,7 +4,7 @@ import type { Found } from "./finding.js"
 import { type Binding, transaction } from "./subject.js"
 
 /** The names that applications call, perhaps without the schema's. */
-const called = ["complete_job", "expect_completion", "insert_job", "insert_jobs", "insert_batch"]
+const called = ["complete_job", "complete_jobs", "expect_completion", "insert_job", "insert_jobs", "insert_batch"]
 
 /** Each role that calls them, with the search_path that its sessions begin with here, and what stands outside of ours. */
 export const shadowsSql = `select
@@ -42,7 +42,7 @@ export const schemasOf = (path: string, role: string): ReadonlyArray<string> =>
 export const callers = (bindings: ReadonlyArray<Binding>): ReadonlyArray<string> => [
   ...new Set(
     bindings
-      .filter(({ capability }) => ["producer", "finalizer", "expectation"].includes(capability))
+      .filter(({ capability }) => ["producer", "finalizer", "batch_finalizer", "expectation"].includes(capability))
       .map(({ role }) => role)
   )
 ]

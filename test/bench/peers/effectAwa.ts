@@ -79,7 +79,7 @@ await serve({
       : {
           atomic: true,
           grouped:
-            "worker_claim of a hundred, and complete_job for each of them in one statement: SQL alone, four loops"
+            "worker_claim of a hundred, and complete_jobs of them: SQL alone, four loops"
         })
   },
   bulk: { size: 1000, calls: 2 },

@@ -17,21 +17,28 @@ interface Attempt {
 
 const complete = `
 select count(*)::integer as completed
-from unnest($1::bigint[], $2::bigint[], $3::integer[], $4::bigint[], $5::bigint[], $6::integer[]) as t(j, l, s, r, b, i)
-cross join lateral awa.complete_job(t.j, t.l, t.s, t.r, t.b, t.i)`
+from awa.complete_jobs($1::bigint[], $2::bigint[], $3::integer[], $4::bigint[], $5::bigint[], $6::integer[])`
 
 export const grouped = async ({ url }: Place, { queues: [queue = ""], started }: Work): Promise<Running> => {
   const runtime = new pg.Pool({ connectionString: url, max: loops })
   const application = new pg.Pool({ connectionString: url, max: loops })
   const registered = await runtime.query<{ id: string }>("select awa.worker_register('bench') as id")
+  const claim = () =>
+    runtime.query<Attempt>(
+      "select job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, args from awa.worker_claim($1, $2, $3) where job_id is not null",
+      [registered.rows[0]?.id, queue, groupSize]
+    )
+  // one after the other: a lane is one claimer's at a time, and the second would only be told to come again
+  let last: Promise<unknown> = Promise.resolve()
+  const claimInTurn = () => {
+    const claiming = last.then(claim)
+    last = claiming
+    return claiming
+  }
   let stopped = false
   const loop = async () => {
     while (!stopped) {
-      const claimed = await runtime.query<Attempt>(
-        "select job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, args from awa.worker_claim($1, $2, $3) where job_id is not null",
-        [registered.rows[0]?.id, queue, groupSize]
-      )
-      const { rows } = claimed
+      const { rows } = await claimInTurn()
       if (rows.length === 0) {
         await sleep(20)
         continue

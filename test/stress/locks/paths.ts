@@ -134,9 +134,12 @@ const complete: Path = (call) => {
   return call.random.chance(0.3) ? Effect.zipRight(promise, completion) : completion
 }
 
+const completeMany: Path = (call) => Engine.completeMany(call.session, some(call))
+
 /** What an application may call in a transaction of its own. */
 export const applications = {
   complete_job: complete,
+  complete_jobs: completeMany,
   enqueue,
   resume_callback: answer("resume_callback", ", '{}'"),
   complete_callback: answer("complete_callback"),
