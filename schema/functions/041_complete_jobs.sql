@@ -14,22 +14,48 @@ declare
   v_holders  bigint[];
   v_states   boolean;
   v_rows     tid[];
+  v_closed   integer;
 begin
+  -- The plain ones first: nothing is known of them but that they run, and no key is to be given back. Nearly always these are all.
+  with asked as (
+    select i.batch_id, array_agg(i.idx) as idxs, array_agg(i.job_id) as job_ids, array_agg(i.run_lease) as run_leases,
+           array_agg(i.receipt_id) as receipt_ids
+    from unnest(p_claim_slots, p_batch_ids, p_batch_indexes, p_job_ids, p_run_leases, p_receipt_ids)
+      as i(slot, batch_id, idx, job_id, run_lease, receipt_id)
+    where i.slot & 255 = {{segment}}
+    group by i.batch_id
+  )
+  insert into {{schema}}.closures_{{segment}} (batch_id, batch_index, outcome, closed_at, xid)
+  select a.batch_id, x.idx, 'completed', p_at, pg_current_xact_id()
+  from asked a
+  cross join lateral (
+    select c.receipt_base, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases
+    from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id and c.unique_keys is null offset 0) b
+  cross join lateral unnest(a.idxs, a.job_ids, a.run_leases, a.receipt_ids) as x(idx, job_id, run_lease, receipt_id)
+  where b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease and b.receipt_base + x.idx = x.receipt_id
+    and not exists (select from {{schema}}.attempt_state t where t.job_id = x.job_id and t.run_lease = x.run_lease offset 0)
+  order by a.batch_id, x.idx
+  on conflict (batch_id, batch_index) do nothing;
+  get diagnostics v_closed = row_count;
+  v_done := array(select i.ord::integer from unnest(p_claim_slots) with ordinality as i(slot, ord) where i.slot & 255 = {{segment}});
+  if v_closed = cardinality(v_done) then
+    return v_done;
+  end if;
   with asked as materialized (
-    select i.batch_id, array_agg(i.ord::integer) as ords, array_agg(i.idx) as idxs, array_agg(i.job_id) as job_ids,
-           array_agg(i.run_lease) as run_leases, array_agg(i.receipt_id) as receipt_ids
-    from unnest(p_claim_slots, p_batch_ids, p_batch_indexes, p_job_ids, p_run_leases, p_receipt_ids) with ordinality
-      as i(slot, batch_id, idx, job_id, run_lease, receipt_id, ord)
+    select i.batch_id, array_agg(i.idx) as idxs, array_agg(i.job_id) as job_ids, array_agg(i.run_lease) as run_leases,
+           array_agg(i.receipt_id) as receipt_ids
+    from unnest(p_claim_slots, p_batch_ids, p_batch_indexes, p_job_ids, p_run_leases, p_receipt_ids)
+      as i(slot, batch_id, idx, job_id, run_lease, receipt_id)
     where i.slot & 255 = {{segment}}
     group by i.batch_id
   ), matched as materialized (
-    select x.ord, a.batch_id, x.idx, x.job_id, b.unique_keys[x.idx] as unique_key, s.job_id is not null as has_state, s.progress
+    select a.batch_id, x.idx, x.job_id, b.unique_keys[x.idx] as unique_key, s.job_id is not null as has_state, s.progress
     from asked a
     cross join lateral (
       select c.receipt_base, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases,
              case when c.unique_keys is not null then c.unique_keys || '{}' end as unique_keys
       from {{schema}}.claim_batches_{{segment}} c where c.batch_id = a.batch_id offset 0) b
-    cross join lateral unnest(a.ords, a.idxs, a.job_ids, a.run_leases, a.receipt_ids) as x(ord, idx, job_id, run_lease, receipt_id)
+    cross join lateral unnest(a.idxs, a.job_ids, a.run_leases, a.receipt_ids) as x(idx, job_id, run_lease, receipt_id)
     left join lateral (
       select t.job_id, t.progress from {{schema}}.attempt_state t
       where t.job_id = x.job_id and t.run_lease = x.run_lease offset 0) s on true
@@ -42,10 +68,17 @@ begin
     on conflict (batch_id, batch_index) do nothing
     returning batch_id, batch_index
   )
-  select array_agg(m.ord), array_agg(m.unique_key) filter (where m.unique_key is not null),
+  select array_agg(m.unique_key) filter (where m.unique_key is not null),
          array_agg(m.job_id) filter (where m.unique_key is not null), bool_or(m.has_state)
-  into v_done, v_keys, v_holders, v_states
+  into v_keys, v_holders, v_states
   from matched m join inserted i on i.batch_id = m.batch_id and i.batch_index = m.idx;
+  v_done := array(
+    select i.ord::integer
+    from unnest(p_claim_slots, p_batch_ids, p_batch_indexes) with ordinality as i(slot, batch_id, idx, ord)
+    cross join lateral (  -- by this very call: an earlier one of the same transaction has another time
+      select from {{schema}}.closures_{{segment}} c
+      where c.batch_id = i.batch_id and c.batch_index = i.idx and c.xid = pg_current_xact_id() and c.closed_at = p_at offset 0) c
+    where i.slot & 255 = {{segment}});
   -- where a beat since this transaction's snapshot would make the deletion fail, the sweep takes the rows
   if v_states and current_setting('transaction_isolation') like 'read %' then
     v_rows := array(

@@ -79,7 +79,7 @@ await serve({
       : {
           atomic: true,
           grouped:
-            "worker_claim of a hundred, and complete_jobs of them: SQL alone, four loops"
+            "worker_claim of four hundred for four loops, and complete_jobs of a hundred in each transaction: SQL alone"
         })
   },
   bulk: { size: 1000, calls: 2 },

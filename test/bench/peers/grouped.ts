@@ -23,22 +23,28 @@ export const grouped = async ({ url }: Place, { queues: [queue = ""], started }:
   const runtime = new pg.Pool({ connectionString: url, max: loops })
   const application = new pg.Pool({ connectionString: url, max: loops })
   const registered = await runtime.query<{ id: string }>("select awa.worker_register('bench') as id")
-  const claim = () =>
-    runtime.query<Attempt>(
-      "select job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, args from awa.worker_claim($1, $2, $3) where job_id is not null",
-      [registered.rows[0]?.id, queue, groupSize]
-    )
+  const groups: Array<Array<Attempt>> = []
+  const nextGroup = async (): Promise<ReadonlyArray<Attempt>> => {
+    if (groups.length === 0) {
+      const { rows } = await runtime.query<Attempt>(
+        "select job_id, run_lease, claim_slot, receipt_id, batch_id, batch_index, args from awa.worker_claim($1, $2, $3) where job_id is not null",
+        [registered.rows[0]?.id, queue, loops * groupSize]
+      )
+      while (rows.length > 0) groups.push(rows.splice(0, groupSize))
+    }
+    return groups.shift() ?? []
+  }
   // one after the other: a lane is one claimer's at a time, and the second would only be told to come again
   let last: Promise<unknown> = Promise.resolve()
-  const claimInTurn = () => {
-    const claiming = last.then(claim)
-    last = claiming
-    return claiming
+  const groupInTurn = () => {
+    const next = last.then(nextGroup)
+    last = next
+    return next
   }
   let stopped = false
   const loop = async () => {
     while (!stopped) {
-      const { rows } = await claimInTurn()
+      const rows = await groupInTurn()
       if (rows.length === 0) {
         await sleep(20)
         continue
