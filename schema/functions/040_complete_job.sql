@@ -16,17 +16,18 @@ declare
 begin
   select p_job_id >= 1 and p_run_lease >= 1 and p_receipt_id >= 1 and p_batch_id >= 1 and p_batch_index >= 1
            and (p_claim_slot >> 8) & 15 = 1 and p_claim_slot >> 12 = m.fingerprint
-           and m.system_identifier = c.system_identifier
-           and m.database_oid = (select d.oid from pg_database d where d.datname = current_database())
+           and m.proven_start = pg_postmaster_start_time() and m.proven_path = pg_relation_filepath(m.tableoid)
            and p_batch_id <= q.last_value as known,
          m.any_gated, b.batch_id is not null as found,
          b.job_ids[p_batch_index] as job_id, b.run_leases[p_batch_index] as run_lease, b.receipt_base + p_batch_index as receipt_id,
          b.unique_keys[p_batch_index] as unique_key, s.job_id is not null as has_state, s.progress
   into v_claim
-  from (select * from {{schema}}.meta limit 1) m  -- one row, as the plan must know: it would keep the others' rows for more
-  cross join pg_control_system() c cross join {{schema}}.batch_seq q
+  -- one row, as the plan must know: it would keep the others' rows for more
+  from (select m.*, m.tableoid from {{schema}}.meta m limit 1) m
+  cross join {{schema}}.batch_seq q
   left join {{schema}}.claim_batches_{{segment}} b on b.batch_id = p_batch_id
   left join {{schema}}.attempt_state s on s.job_id = p_job_id and s.run_lease = p_run_lease;
+  -- What is not known at once may still be so: without the proof of whose database this is, all is looked at in full.
   if v_claim.known is not true then
     perform {{schema}}.require_token(p_job_id, p_run_lease, p_claim_slot, p_receipt_id, p_batch_id, p_batch_index);
   end if;

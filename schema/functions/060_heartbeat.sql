@@ -146,6 +146,7 @@ as $$
 declare
   v_id bigint := coalesce(p_runtime_id, nextval({{schema_text runtime_ids}}));
 begin
+  perform {{schema}}.prove_identity();  -- the server may have been started anew; before the row: so does who locks both tables
   insert into {{schema}}.runtimes as r (runtime_id, name, contract, capabilities)
   values (v_id, p_name, p_contract, p_capabilities)
   on conflict (runtime_id) do update

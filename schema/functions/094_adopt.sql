@@ -119,6 +119,27 @@ begin
   end loop;
 end $$;
 
+-- Writes the proof that spares completions the full check, when there is none that fits, and when the full check holds in this
+-- very statement. Waits for nobody: whoever holds the row is done before the next beat. Under a snapshot that is kept, the row
+-- might be newer than it, which would be an error.
+create or replace function {{schema}}.prove_identity() returns void
+language plpgsql volatile as $$
+begin
+  if current_setting('transaction_isolation') like 'read %' and exists (
+       select from {{schema}}.meta m
+       where (m.proven_start = pg_postmaster_start_time() and m.proven_path = pg_relation_filepath(m.tableoid)) is not true) then
+    with ours as materialized (
+      select m.singleton from {{schema}}.meta m
+      where m.system_identifier = (select c.system_identifier from pg_control_system() c)
+        and m.database_oid = (select d.oid from pg_database d where d.datname = current_database())
+        and (m.proven_start = pg_postmaster_start_time() and m.proven_path = pg_relation_filepath(m.tableoid)) is not true
+      for no key update skip locked)
+    update {{schema}}.meta m
+    set proven_start = pg_postmaster_start_time(), proven_path = pg_relation_filepath(m.tableoid)
+    from ours where m.singleton = ours.singleton;
+  end if;
+end $$;
+
 -- Asked by every runtime at its start. 'ours': nothing to do. 'adopted': this is a copy that can go on as it is (createdb -T, a
 -- dump restored into its own cluster, pg_upgrade), and from now on it is an installation of its own, so that tokens of the
 -- original never match here. 'refused': storage_fault() says why, rebase_storage() mends it; new jobs would be hidden by
@@ -141,6 +162,9 @@ begin
     v_fault := {{schema}}.storage_fault();
   end if;
   if v_meta.system_identifier = v_here.system_identifier and v_meta.database_oid = v_here.database_oid then
+    if v_fault is null then
+      perform {{schema}}.prove_identity();
+    end if;
     return case when v_fault is null then 'ours' else 'refused' end;
   end if;
   if v_fault is not null then
@@ -149,5 +173,6 @@ begin
   update {{schema}}.meta m
   set installation_id = v_id, fingerprint = (hashtextextended(v_id::text, 0) & 524287)::integer,
       system_identifier = v_here.system_identifier, database_oid = v_here.database_oid;
+  perform {{schema}}.prove_identity();
   return 'adopted';
 end $$;

@@ -13,3 +13,12 @@ alter table {{schema}}.claim_batches_{{segment}}
 drop function if exists {{schema}}.read_lane_{{segment}}(text, smallint, integer, timestamptz, integer, xid8);
 drop function if exists {{schema}}.claim_{{segment}}(text, smallint, integer, timestamptz, integer, xid8, bigint, integer, interval);
 {{/segments}}
+
+-- Whose database this is, proven once for many completions: where the full check held, prove_identity() writes down when that
+-- server was started and which file meta was in. While both are still so, this is the same database of the same running server.
+-- The file's path names the database, so CREATE DATABASE ... TEMPLATE, or a dump restored beside its original, has another one; and
+-- any other server (a clone, a promoted standby, pg_upgrade, a dump taken elsewhere) and any restart has another start.
+-- No proof refuses anything: one that is absent, or does not fit, costs the full check.
+alter table {{schema}}.meta
+  add column proven_start timestamptz,
+  add column proven_path text;

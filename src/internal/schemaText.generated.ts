@@ -586,6 +586,15 @@ alter table {{schema}}.claim_batches_{{segment}}
 drop function if exists {{schema}}.read_lane_{{segment}}(text, smallint, integer, timestamptz, integer, xid8);
 drop function if exists {{schema}}.claim_{{segment}}(text, smallint, integer, timestamptz, integer, xid8, bigint, integer, interval);
 {{/segments}}
+
+-- Whose database this is, proven once for many completions: where the full check held, prove_identity() writes down when that
+-- server was started and which file meta was in. While both are still so, this is the same database of the same running server.
+-- The file's path names the database, so CREATE DATABASE ... TEMPLATE, or a dump restored beside its original, has another one; and
+-- any other server (a clone, a promoted standby, pg_upgrade, a dump taken elsewhere) and any restart has another start.
+-- No proof refuses anything: one that is absent, or does not fit, costs the full check.
+alter table {{schema}}.meta
+  add column proven_start timestamptz,
+  add column proven_path text;
 `
   }
 ]
@@ -2568,17 +2577,18 @@ declare
 begin
   select p_job_id >= 1 and p_run_lease >= 1 and p_receipt_id >= 1 and p_batch_id >= 1 and p_batch_index >= 1
            and (p_claim_slot >> 8) & 15 = 1 and p_claim_slot >> 12 = m.fingerprint
-           and m.system_identifier = c.system_identifier
-           and m.database_oid = (select d.oid from pg_database d where d.datname = current_database())
+           and m.proven_start = pg_postmaster_start_time() and m.proven_path = pg_relation_filepath(m.tableoid)
            and p_batch_id <= q.last_value as known,
          m.any_gated, b.batch_id is not null as found,
          b.job_ids[p_batch_index] as job_id, b.run_leases[p_batch_index] as run_lease, b.receipt_base + p_batch_index as receipt_id,
          b.unique_keys[p_batch_index] as unique_key, s.job_id is not null as has_state, s.progress
   into v_claim
-  from (select * from {{schema}}.meta limit 1) m  -- one row, as the plan must know: it would keep the others' rows for more
-  cross join pg_control_system() c cross join {{schema}}.batch_seq q
+  -- one row, as the plan must know: it would keep the others' rows for more
+  from (select m.*, m.tableoid from {{schema}}.meta m limit 1) m
+  cross join {{schema}}.batch_seq q
   left join {{schema}}.claim_batches_{{segment}} b on b.batch_id = p_batch_id
   left join {{schema}}.attempt_state s on s.job_id = p_job_id and s.run_lease = p_run_lease;
+  -- What is not known at once may still be so: without the proof of whose database this is, all is looked at in full.
   if v_claim.known is not true then
     perform {{schema}}.require_token(p_job_id, p_run_lease, p_claim_slot, p_receipt_id, p_batch_id, p_batch_index);
   end if;
@@ -3232,6 +3242,7 @@ as $$
 declare
   v_id bigint := coalesce(p_runtime_id, nextval({{schema_text runtime_ids}}));
 begin
+  perform {{schema}}.prove_identity();  -- the server may have been started anew; before the row: so does who locks both tables
   insert into {{schema}}.runtimes as r (runtime_id, name, contract, capabilities)
   values (v_id, p_name, p_contract, p_capabilities)
   on conflict (runtime_id) do update
@@ -6904,6 +6915,27 @@ begin
   end loop;
 end $$;
 
+-- Writes the proof that spares completions the full check, when there is none that fits, and when the full check holds in this
+-- very statement. Waits for nobody: whoever holds the row is done before the next beat. Under a snapshot that is kept, the row
+-- might be newer than it, which would be an error.
+create or replace function {{schema}}.prove_identity() returns void
+language plpgsql volatile as $$
+begin
+  if current_setting('transaction_isolation') like 'read %' and exists (
+       select from {{schema}}.meta m
+       where (m.proven_start = pg_postmaster_start_time() and m.proven_path = pg_relation_filepath(m.tableoid)) is not true) then
+    with ours as materialized (
+      select m.singleton from {{schema}}.meta m
+      where m.system_identifier = (select c.system_identifier from pg_control_system() c)
+        and m.database_oid = (select d.oid from pg_database d where d.datname = current_database())
+        and (m.proven_start = pg_postmaster_start_time() and m.proven_path = pg_relation_filepath(m.tableoid)) is not true
+      for no key update skip locked)
+    update {{schema}}.meta m
+    set proven_start = pg_postmaster_start_time(), proven_path = pg_relation_filepath(m.tableoid)
+    from ours where m.singleton = ours.singleton;
+  end if;
+end $$;
+
 -- Asked by every runtime at its start. 'ours': nothing to do. 'adopted': this is a copy that can go on as it is (createdb -T, a
 -- dump restored into its own cluster, pg_upgrade), and from now on it is an installation of its own, so that tokens of the
 -- original never match here. 'refused': storage_fault() says why, rebase_storage() mends it; new jobs would be hidden by
@@ -6926,6 +6958,9 @@ begin
     v_fault := {{schema}}.storage_fault();
   end if;
   if v_meta.system_identifier = v_here.system_identifier and v_meta.database_oid = v_here.database_oid then
+    if v_fault is null then
+      perform {{schema}}.prove_identity();
+    end if;
     return case when v_fault is null then 'ours' else 'refused' end;
   end if;
   if v_fault is not null then
@@ -6934,6 +6969,7 @@ begin
   update {{schema}}.meta m
   set installation_id = v_id, fingerprint = (hashtextextended(v_id::text, 0) & 524287)::integer,
       system_identifier = v_here.system_identifier, database_oid = v_here.database_oid;
+  perform {{schema}}.prove_identity();
   return 'adopted';
 end $$;
 `
@@ -7964,6 +8000,14 @@ export const manifestText = `{
       "class": "executor",
       "securityDefiner": true,
       "searchPath": "pg_catalog, pg_temp",
+      "grants": []
+    },
+    {
+      "name": "prove_identity",
+      "arguments": "",
+      "class": "internal",
+      "securityDefiner": false,
+      "searchPath": null,
       "grants": []
     },
     {

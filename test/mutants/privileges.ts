@@ -53,8 +53,8 @@ export const privilegeMutants: ReadonlyArray<Mutant> = [
   {
     name: "look for meta by the search_path",
     file: "schema/functions/040_complete_job.sql",
-    from: "from (select * from {{schema}}.meta limit 1) m",
-    to: "from (select * from meta limit 1) m",
+    from: "from (select m.*, m.tableoid from {{schema}}.meta m limit 1) m",
+    to: "from (select m.*, m.tableoid from meta m limit 1) m",
     suite: calls,
     test: works
   },

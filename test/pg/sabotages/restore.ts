@@ -4,9 +4,52 @@ import type { Sabotage } from "../sabotages.js"
 const adopt = "094_adopt.sql"
 const rebase = "095_rebase.sql"
 const ofAdopt = (test: string) => `test/pg/restore.test.ts > adopt_database > ${test}`
+const ofProof = (test: string) => `test/pg/proof.test.ts > the proof of whose database this is > ${test}`
 const ofRebase = (test: string) => `test/pg/restore.test.ts > rebase_storage > ${test}`
 
 export const restore: ReadonlyArray<Sabotage> = [
+  {
+    name: "take the remembered proof for any database",
+    file: "040_complete_job.sql",
+    from: "and m.proven_path = pg_relation_filepath(m.tableoid)",
+    to: "and m.proven_path is not null",
+    test: ofProof("is none in a copy of the database, which refuses tokens until it is adopted")
+  },
+  {
+    name: "take the remembered proof for any server",
+    file: "040_complete_job.sql",
+    from: "m.proven_start = pg_postmaster_start_time() and",
+    to: "m.proven_start is not null and",
+    test: ofProof("of another start refuses nothing, and accepts nothing")
+  },
+  {
+    name: "prove a copy without a look",
+    file: adopt,
+    from: "where m.system_identifier = (select c.system_identifier from pg_control_system() c)\n        and m.database_oid = (select d.oid from pg_database d where d.datname = current_database())\n        and (",
+    to: "where (",
+    test: ofProof("is none in a copy of the database, which refuses tokens until it is adopted")
+  },
+  {
+    name: "write the proof with every beat",
+    file: "060_heartbeat.sql",
+    from: "  perform {{schema}}.prove_identity();",
+    to: "  update {{schema}}.meta m set proven_start = null;\n  perform {{schema}}.prove_identity();",
+    test: ofProof("is written by the first beat that misses it, and by no other")
+  },
+  {
+    name: "wait for the row of meta in a beat",
+    file: adopt,
+    from: "for no key update skip locked)",
+    to: "for no key update)",
+    test: ofProof("waits for nobody who holds the row of meta")
+  },
+  {
+    name: "write the proof from under a snapshot",
+    file: adopt,
+    from: "  if current_setting('transaction_isolation') like 'read %' and exists (",
+    to: "  if exists (",
+    test: ofProof("fails no beat under a snapshot that is older than the row of meta")
+  },
   {
     name: "adopt ids that lie ahead",
     file: adopt,
