@@ -7,7 +7,7 @@ import { Effect } from "effect"
 import { inject } from "vitest"
 import type { Session } from "./database.js"
 import { at, connect, createDatabase, freshName } from "./database.js"
-import { begin, claim, complete, enqueue, fault, fileDatabase, only } from "./support.js"
+import { begin, claim, complete, completeMany, enqueue, fault, fileDatabase, only } from "./support.js"
 
 const database = fileDatabase()
 
@@ -102,10 +102,14 @@ describe("the proof of whose database this is", () => {
         for (const stored of ["system_identifier", "database_oid"]) {
           yield* begin(session)
           yield* session.script(`update awa.meta set ${stored} = ${stored}::bigint + 1`)
+          yield* session.script("savepoint one")
           yield* fault(complete(session, attempt), "WA003")
+          yield* session.script("rollback to one")
+          yield* fault(completeMany(session, [attempt]), "WA003")
           yield* session.script("rollback")
         }
         yield* complete(session, attempt)
+        yield* completeMany(session, yield* running(session, 2))
       })
     )
   }
