@@ -30,7 +30,7 @@ begin
       select 'anybody', r.oid from {{schema}}.role_bindings b join pg_roles r on r.rolname = b.role
       union
       select 'contract', r.oid from {{schema}}.role_bindings b join pg_roles r on r.rolname = b.role
-      where b.capability not in ('finalizer', 'expectation')
+      where b.capability not in ('finalizer', 'batch_finalizer', 'expectation')
       union
       select 'owner', v_owner where v_owner <> v_me
     ), owned(kind, name, object, acl) as (

@@ -187,7 +187,7 @@ export const make = Effect.fnUntraced(function* (
   )
 
   const runtime = yield* Effect.runtime()
-  const start = makeAttemptLife({
+  const admit = makeAttemptLife({
     handlers,
     finalizing,
     completion,
@@ -210,7 +210,7 @@ export const make = Effect.fnUntraced(function* (
     permitsByQueue.push([queue, permits])
     const bucket =
       rateLimit === undefined ? undefined : yield* makeTokenBucket(rateLimit.limit, Duration.decode(rateLimit.interval))
-    yield* supervisor.forkClaimer(keepClaiming({ claim, wakeup, runtimeId, queue, permits, bucket, start }))
+    yield* supervisor.forkClaimer(keepClaiming({ claim, wakeup, runtimeId, queue, permits, bucket, admit }))
   }
   return {
     runtimeId,

@@ -31,45 +31,51 @@ const attempt = (id: number): ClaimedAttempt => {
 }
 
 describe("a claim that took all it asked for", () => {
-  it.live("is followed by the next one before its attempts begin, and the end of claiming waits until they have", () =>
-    Effect.gen(function* () {
-      const told: Array<string> = []
-      const second = yield* Deferred.make<void>()
-      let claims = 0
-      const loop = keepClaiming({
-        claim: {
-          take: () =>
-            Effect.suspend(() => {
-              told.push(`claim ${++claims}`)
-              const taken: Claimed = {
-                attempts: claims < 3 ? [attempt(claims)] : [],
-                busy: false,
-                retryAfter: undefined,
-                gated: false
-              }
-              return Effect.as(claims === 1 ? Effect.void : Deferred.await(second), taken)
-            })
-        },
-        wakeup,
-        runtimeId: 1n,
-        queue: "q",
-        // a permit for each claim
-        permits: { ...(yield* Permits.make(2)), acquire: () => Effect.succeed(1) },
-        bucket: undefined,
-        start: (attempts) =>
-          Effect.delay(
-            Effect.sync(() => void told.push(...attempts.map(({ token }) => `start ${token.jobId}`))),
-            "20 millis"
-          )
+  it.live(
+    "is followed by the next one before its attempts begin, which are in flight already; the end of claiming waits for them",
+    () =>
+      Effect.gen(function* () {
+        const told: Array<string> = []
+        const third = yield* Deferred.make<void>()
+        let claims = 0
+        const loop = keepClaiming({
+          claim: {
+            take: () =>
+              Effect.suspend(() => {
+                told.push(`claim ${++claims}`)
+                const taken: Claimed = {
+                  attempts: claims < 4 ? [attempt(claims)] : [],
+                  busy: false,
+                  retryAfter: undefined,
+                  gated: false
+                }
+                return Effect.as(claims < 3 ? Effect.void : Deferred.await(third), taken)
+              })
+          },
+          wakeup,
+          runtimeId: 1n,
+          queue: "q",
+          // a permit for each claim
+          permits: { ...(yield* Permits.make(2)), acquire: () => Effect.succeed(1) },
+          bucket: undefined,
+          admit: (attempts) => {
+            told.push(...attempts.map(({ token }) => `admit ${token.jobId}`))
+            return Effect.delay(
+              Effect.sync(() => void told.push(...attempts.map(({ token }) => `begin ${token.jobId}`))),
+              "20 millis"
+            )
+          }
+        })
+        const fiber = yield* Effect.fork(loop)
+        yield* Effect.sleep("100 millis")
+        // what is claimed is in flight at once, however long those before it take to begin
+        const before = ["claim 1", "admit 1", "claim 2", "admit 2", "begin 1", "claim 3", "begin 2"]
+        expect(told).toEqual(before)
+        const ended = yield* Effect.fork(Fiber.interrupt(fiber))
+        yield* Deferred.succeed(third, undefined) // the claim under way is full, too
+        yield* Fiber.join(ended)
+        expect(told).toEqual([...before, "admit 3", "begin 3"])
       })
-      const fiber = yield* Effect.fork(loop)
-      yield* Effect.sleep("60 millis")
-      expect(told).toEqual(["claim 1", "claim 2", "start 1"])
-      const ended = yield* Effect.fork(Fiber.interrupt(fiber))
-      yield* Deferred.succeed(second, undefined) // the claim under way is full, too
-      yield* Fiber.join(ended)
-      expect(told).toEqual(["claim 1", "claim 2", "start 1", "start 2"])
-    })
   )
 
   it.live("whose attempts cannot begin ends the loop with that defect", () =>
@@ -90,7 +96,7 @@ describe("a claim that took all it asked for", () => {
         queue: "q",
         permits: { ...(yield* Permits.make(1)), acquire: () => Effect.succeed(1) },
         bucket: undefined,
-        start: () => Effect.dieMessage("cannot begin")
+        admit: () => Effect.dieMessage("cannot begin")
       })
       const exit = yield* Effect.exit(loop)
       expect(String(exit)).toContain("cannot begin")
@@ -118,7 +124,7 @@ describe("a worker whose queue is at its rate", () => {
           queue: "q",
           permits: yield* Permits.make(1),
           bucket: undefined,
-          start: () => Effect.void
+          admit: () => Effect.void
         })
       )
       yield* TestClock.adjust("4 seconds")

@@ -229,7 +229,7 @@ const runtime: ReadonlyArray<Mutant> = [
     from: `yield* begin(starting)`,
     to: `yield* starting`,
     suite: "test/claimLoop.test.ts",
-    test: "is followed by the next one before its attempts begin, and the end of claiming waits until they have"
+    test: "is followed by the next one before its attempts begin, which are in flight already; the end of claiming waits for them"
   },
   {
     name: "end the claiming while attempts begin",
@@ -237,7 +237,7 @@ const runtime: ReadonlyArray<Mutant> = [
     from: `Effect.ensuring(next(0, 0), beginning.begun)`,
     to: `next(0, 0)`,
     suite: "test/claimLoop.test.ts",
-    test: "is followed by the next one before its attempts begin, and the end of claiming waits until they have"
+    test: "is followed by the next one before its attempts begin, which are in flight already; the end of claiming waits for them"
   },
   {
     name: "count the stale members of a flush as closed",

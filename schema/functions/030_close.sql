@@ -141,14 +141,16 @@ end $$;
 
 -- What nearly every flush is: attempts that completed, with nothing else to say of them. By claim batch: p_lasts says where the items
 -- of each batch end in the arrays of items. An attempt's receipt is its batch's base and its index, so one comparison is that of all of
--- them. Batches with unique keys to release are left to close_attempts.
+-- them.
 create or replace function {{schema}}.close_completed_{{segment}}(
   p_fingerprint integer, p_closer bigint, p_slots integer[], p_batch_ids bigint[], p_receipt_bases bigint[], p_lasts integer[],
   p_indexes integer[], p_job_ids bigint[], p_run_leases bigint[])
 returns integer
 language plpgsql volatile as $$
 declare
-  v_rows  integer;
+  v_rows     integer;
+  v_keys     bytea[];
+  v_holders  bigint[];
 begin
   insert into {{schema}}.closures_{{segment}} (batch_id, batch_index, outcome, closed_at, xid, closer)
   select b.batch_id, x.idx, 'completed', clock_timestamp(), pg_current_xact_id(), p_closer
@@ -156,7 +158,7 @@ begin
   cross join lateral (
     select c.batch_id, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases
     from {{schema}}.claim_batches_{{segment}} c
-    where c.batch_id = g.batch_id and c.receipt_base = g.receipt_base and c.unique_keys is null offset 0) b
+    where c.batch_id = g.batch_id and c.receipt_base = g.receipt_base offset 0) b
   cross join lateral unnest(p_indexes[g.after + 1:g.last], p_job_ids[g.after + 1:g.last], p_run_leases[g.after + 1:g.last])
     as x(idx, job_id, run_lease)
   where g.slot & 255 = {{segment}} and g.slot >> 12 = p_fingerprint
@@ -164,6 +166,23 @@ begin
   order by b.batch_id, x.idx
   on conflict (batch_id, batch_index) do nothing;
   get diagnostics v_rows = row_count;
+  -- the keys of those that it was which closed them
+  select array_agg(b.unique_keys[x.idx]), array_agg(x.job_id) into v_keys, v_holders
+  from unnest(p_slots, p_batch_ids, p_receipt_bases, array[0] || p_lasts, p_lasts) as g(slot, batch_id, receipt_base, after, last)
+  cross join lateral (
+    select c.batch_id, c.job_ids || '{}' as job_ids, c.run_leases || '{}' as run_leases, c.unique_keys || '{}' as unique_keys
+    from {{schema}}.claim_batches_{{segment}} c
+    where c.batch_id = g.batch_id and c.receipt_base = g.receipt_base and c.unique_keys is not null offset 0) b
+  cross join lateral unnest(p_indexes[g.after + 1:g.last], p_job_ids[g.after + 1:g.last], p_run_leases[g.after + 1:g.last])
+    as x(idx, job_id, run_lease)
+  cross join lateral (
+    select from {{schema}}.closures_{{segment}} c
+    where c.batch_id = b.batch_id and c.batch_index = x.idx and c.closer = p_closer and c.xid = pg_current_xact_id() offset 0) c
+  where g.slot & 255 = {{segment}} and g.slot >> 12 = p_fingerprint
+    and b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease and b.unique_keys[x.idx] is not null;
+  if v_keys is not null then
+    perform {{schema}}.release_unique(v_keys, v_holders, 2::smallint);
+  end if;
   return v_rows;
 end $$;
 {{/segments}}

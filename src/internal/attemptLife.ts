@@ -154,28 +154,27 @@ export const makeAttemptLife = (living: Living) => {
     )
   }
 
-  return (attempts: ReadonlyArray<ClaimedAttempt>, permits: Permits, claimed: ClaimedWith): Effect.Effect<void> =>
-    Effect.suspend(() => {
-      const entries = attempts.map((attempt) => inFlight.add(attempt, claimed.atMillis))
-      for (const entry of entries) {
-        entry.gated = claimed.gated
-        if (!claimed.gated) toldGated.delete(entry.attempt.queue)
+  return (attempts: ReadonlyArray<ClaimedAttempt>, permits: Permits, claimed: ClaimedWith): Effect.Effect<void> => {
+    const entries = attempts.map((attempt) => inFlight.add(attempt, claimed.atMillis))
+    for (const entry of entries) {
+      entry.gated = claimed.gated
+      if (!claimed.gated) toldGated.delete(entry.attempt.queue)
+    }
+    const from = (first: number): Effect.Effect<void> => {
+      const until = monotonicMillis() + stretchMillis
+      for (let i = first; i < entries.length; i++) {
+        const entry = entries[i]
+        if (entry === undefined) continue
+        if (supervisor.stopping()) entry.interruption ??= "shutdown"
+        guarded(entry, () => begin(entry, permits))
+        if (monotonicMillis() > until)
+          return Effect.zipRight(
+            eventLoopTurn,
+            Effect.suspend(() => from(i + 1))
+          )
       }
-      const from = (first: number): Effect.Effect<void> => {
-        const until = monotonicMillis() + stretchMillis
-        for (let i = first; i < entries.length; i++) {
-          const entry = entries[i]
-          if (entry === undefined) continue
-          if (supervisor.stopping()) entry.interruption ??= "shutdown"
-          guarded(entry, () => begin(entry, permits))
-          if (monotonicMillis() > until)
-            return Effect.zipRight(
-              eventLoopTurn,
-              Effect.suspend(() => from(i + 1))
-            )
-        }
-        return Effect.void
-      }
-      return from(0)
-    })
+      return Effect.void
+    }
+    return Effect.suspend(() => from(0))
+  }
 }

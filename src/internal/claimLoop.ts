@@ -19,7 +19,8 @@ export interface Claiming {
   readonly queue: string
   readonly permits: Permits
   readonly bucket: TokenBucket | undefined
-  readonly start: (
+  /** Puts attempts in flight, at once: from here on they are beaten for, and known to whoever stops. What it answers begins them. */
+  readonly admit: (
     attempts: ReadonlyArray<ClaimedAttempt>,
     permits: Permits,
     claimed: ClaimedWith
@@ -47,18 +48,21 @@ interface Beginning {
   readonly begin: (start: Effect.Effect<void>) => Effect.Effect<void>
   /** Waits until those have begun that were said last. */
   readonly begun: Effect.Effect<void>
+  /** Fails when they could not, without waiting for them. */
+  readonly sound: Effect.Effect<void>
 }
 
-/** A fiber of its own, which nothing interrupts: whoever waits for `begun` sees its defects. */
+/** A fiber of its own, which nothing interrupts: whoever asks for `begun` or `sound` sees its defects. */
 const makeBeginning = (): Beginning => {
-  let last: Fiber.Fiber<void> | undefined
+  let last: Fiber.RuntimeFiber<void> | undefined
   return {
     begin: (start) =>
-      // the next claim is sent first
+      // a claim that can be sent now goes first
       Effect.map(Effect.forkDaemon(Effect.uninterruptible(Effect.zipRight(eventLoopTurn, start))), (fiber) => {
         last = fiber
       }),
-    begun: Effect.suspend(() => (last === undefined ? Effect.void : Fiber.join(last)))
+    begun: Effect.suspend(() => (last === undefined ? Effect.void : Fiber.join(last))),
+    sound: Effect.suspend(() => last?.unsafePoll() ?? Effect.void)
   }
 }
 
@@ -66,10 +70,10 @@ const makeBeginning = (): Beginning => {
  * One claim. Between its statement and its fibers nothing may cut in: the attempts would be orphans for a whole lease. Where it took
  * all that was asked for, more is there: the next claim is sent, and the database is at it while these begin.
  */
-const claimOnce = (on: Claiming, { begin, begun }: Beginning): Effect.Effect<Found, DatabaseError> =>
+const claimOnce = (on: Claiming, { begin, begun, sound }: Beginning): Effect.Effect<Found, DatabaseError> =>
   Effect.uninterruptible(
     Effect.gen(function* () {
-      const { bucket, claim, permits, queue, runtimeId, start } = on
+      const { admit, bucket, claim, permits, queue, runtimeId } = on
       const acquired = yield* Effect.interruptible(permits.acquire(maxClaim))
       const tokens = bucket === undefined ? undefined : yield* bucket.take(acquired)
       const slots = tokens?.granted ?? acquired
@@ -77,12 +81,13 @@ const claimOnce = (on: Claiming, { begin, begun }: Beginning): Effect.Effect<Fou
       if (tokens !== undefined && slots === 0) return { _tag: "limited", for: tokens.retryAfter }
       const unused = (count: number) =>
         Effect.zipRight(permits.surplus(count), bucket === undefined ? Effect.void : bucket.refund(count))
+      yield* sound
       const atMillis = monotonicMillis()
       const claimed = yield* Effect.tapError(claim.take(queue, slots, runtimeId), () => unused(slots))
       yield* unused(slots - claimed.attempts.length)
       const { attempts, gated } = claimed
+      const starting = admit(attempts, permits, { atMillis, gated })
       yield* begun
-      const starting = start(attempts, permits, { atMillis, gated })
       if (claimed.attempts.length === slots) {
         yield* begin(starting)
         return { _tag: "more" }

@@ -15,7 +15,7 @@ export const Capability = Schema.Literal(
 )
 
 /** @internal Those whose transactions hold attempts: their roles are given limits (C-40). */
-export const finalizerCapabilities: ReadonlyArray<typeof Capability.Type> = ["finalizer", "batch_finalizer"]
+export const finalizerCapabilities: ReadonlyArray<string> = ["finalizer", "batch_finalizer"]
 
 const Class = Schema.Literal(...Capability.literals, "contract", "migrator", "internal")
 

@@ -38,7 +38,7 @@ export const lifeMutants: ReadonlyArray<Mutant> = [
   {
     name: "begin what was claimed while the worker stopped",
     file: "src/internal/attemptLife.ts",
-    from: '          if (supervisor.stopping()) entry.interruption ??= "shutdown"\n',
+    from: '        if (supervisor.stopping()) entry.interruption ??= "shutdown"\n',
     to: "",
     suite: stop,
     test: takenByClaim

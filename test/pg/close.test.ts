@@ -243,14 +243,23 @@ describe("a flush of plain completions", () => {
     })
   )
 
-  it.scopedLive("leaves attempts with a unique key to the statement that releases it", () =>
+  it.scopedLive("gives back the unique keys of what it closed, and no other's", () =>
     Effect.gen(function* () {
       const session = yield* (yield* database).session
-      const unique = { unique: { key: "a" } }
-      const attempts = yield* running(session, 1, { opts: unique })
-      expect(yield* closeCompleted(session, attempts)).toBe(0)
-      expect(yield* close(session, attempts)).toEqual(["closed"])
-      expect(yield* running(session, 1, { opts: unique })).toHaveLength(1) // and its twin is a new job
+      for (const key of ["a", "b", "c"]) yield* enqueue(session, 1, { opts: { unique: { key } } })
+      yield* enqueue(session, 1)
+      const attempts = yield* claim(session, { limit: 4 })
+      const [a, b, , plain] = attempts
+      if (a === undefined || b === undefined || plain === undefined) throw new Error("four attempts")
+      const held = session.value("select count(*) from awa.unique_claims")
+      expect(yield* settle(session, b, "retried", { delay_ms: 60_000 })).toBe("closed")
+      // somebody else ended b; and a place alone is no attempt
+      expect(
+        yield* closeCompleted(session, [{ ...plain, batch_index: 3, receipt_id: plain.receipt_id - 1n }, a, b, plain])
+      ).toBe(2)
+      expect(yield* held).toBe(2n)
+      expect(yield* running(session, 1, { opts: { unique: { key: "a" } } })).toHaveLength(1) // its twin is a new job
+      expect(yield* running(session, 1, { opts: { unique: { key: "c" } } })).toHaveLength(0)
     })
   )
 

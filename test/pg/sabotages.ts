@@ -31,6 +31,7 @@ const of = (name: string, file: string, from: string, to: string, test: string):
   test
 })
 
+const many = "test/pg/completeJobs.test.ts > complete_jobs >"
 const completions = "test/pg/close.test.ts > a flush of plain completions >"
 
 export const sabotages: ReadonlyArray<Sabotage> = [
@@ -546,18 +547,53 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     `${completions} passes by every token that is not exactly the attempt's`
   ),
   of(
+    "complete many by their places alone",
+    "041_complete_jobs.sql",
+    "b.receipt_base + x.idx = x.receipt_id\n    and not exists (",
+    "true\n    and not exists (",
+    `${many} completes nothing for a token that only has the place of another one in the same call`
+  ),
+  of(
+    "lock many in the order in which they are named",
+    "041_complete_jobs.sql",
+    "\n        order by i.s & 255, i.b, i.x, i.j, i.l) o;",
+    ") o;",
+    `${many} of overlapping sets in opposite orders wait for each other and never both; the later one is stale`
+  ),
+  of(
+    "complete many of a queue that is switched off",
+    "041_complete_jobs.sql",
+    "  if v_gated then",
+    "  if false then",
+    `${many} keeps the promises of expect_completion, and is refused where caller-owned completion is off`
+  ),
+  of(
+    "complete many and forget the promises",
+    "041_complete_jobs.sql",
+    "  -- for the commit guard, as complete_job's\n",
+    "  return;\n",
+    `${many} commits all of them with the caller's transaction, or none, in every isolation level`
+  ),
+  of(
+    "give back the keys of whoever was closed before",
+    "030_close.sql",
+    "and c.closer = p_closer and c.xid = pg_current_xact_id() offset 0) c",
+    "offset 0) c",
+    `${completions} gives back the unique keys of what it closed, and no other's`
+  ),
+  of(
     "complete by any receipt",
     "030_close.sql",
-    "c.batch_id = g.batch_id and c.receipt_base = g.receipt_base and",
-    "c.batch_id = g.batch_id and",
+    "c.receipt_base = g.receipt_base offset 0) b\n  cross join lateral unnest(p_indexes",
+    "true offset 0) b\n  cross join lateral unnest(p_indexes",
     `${completions} passes by every token that is not exactly the attempt's`
   ),
   of(
     "complete unique jobs and keep their keys",
     "030_close.sql",
-    "c.receipt_base = g.receipt_base and c.unique_keys is null offset 0",
-    "c.receipt_base = g.receipt_base offset 0",
-    `${completions} leaves attempts with a unique key to the statement that releases it`
+    "    and b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease and b.unique_keys[x.idx] is not null;",
+    "    and false;",
+    `${completions} gives back the unique keys of what it closed, and no other's`
   ),
   of(
     "plan a promotion by an empty table's size",

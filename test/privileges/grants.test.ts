@@ -13,7 +13,8 @@ const mayOf = (holder: string) => ({
   routines: manifest.routines
     .filter(
       ({ class: own }) =>
-        own === holder || (own === "contract" && !["nobody", "finalizer", "expectation"].includes(holder))
+        own === holder ||
+        (own === "contract" && !["nobody", "finalizer", "batch_finalizer", "expectation"].includes(holder))
     )
     .map(({ name }) => name)
     .sort(),

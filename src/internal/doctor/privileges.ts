@@ -1,4 +1,4 @@
-import { manifest, unfold } from "../manifest.js"
+import { finalizerCapabilities, manifest, unfold } from "../manifest.js"
 import { wantedPrivileges } from "../privileges.js"
 import { quoteIdentifier } from "../renderSql.js"
 import type { Code } from "./codes.js"
@@ -22,7 +22,7 @@ const holders = ({ bindings = [], installed }: Subject): ReadonlyMap<string, Rea
   for (const { capability, role } of bound) {
     add(capability, role)
     add("anybody", role)
-    if (capability !== "finalizer" && capability !== "expectation") add("contract", role)
+    if (!finalizerCapabilities.includes(capability) && capability !== "expectation") add("contract", role)
   }
   if (installed.tablesOwner !== installed.routinesOwner) add("owner", installed.routinesOwner)
   return map

@@ -38,7 +38,7 @@ export const grouped = async ({ url }: Place, { queues: [queue = ""], started }:
   let last: Promise<unknown> = Promise.resolve()
   const groupInTurn = () => {
     const next = last.then(nextGroup)
-    last = next
+    last = next.catch(() => undefined)
     return next
   }
   let stopped = false

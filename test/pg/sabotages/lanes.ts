@@ -180,8 +180,8 @@ export const lanes: ReadonlyArray<Sabotage> = [
   {
     name: "keep the key of a completed job",
     file: "030_close.sql",
-    from: "  if v_keys is not null then\n    perform {{schema}}.release_unique(",
-    to: "  if false then\n    perform {{schema}}.release_unique(",
+    from: "  if v_keys is not null then\n    perform {{schema}}.release_unique(v_keys, v_holders, 2::smallint);\n  end if;\nend $$;",
+    to: "end $$;",
     test: "test/pg/unique.test.ts > the presets > keep a twin out of a job that is completed, or not, as they say"
   },
   {

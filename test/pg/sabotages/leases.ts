@@ -201,8 +201,8 @@ export const leaseSabotages: ReadonlyArray<Sabotage> = [
   of(
     "keep the key of a job that a flush completed",
     "030_close.sql",
-    "  if v_keys is not null then",
-    "  if false then",
+    "  if v_keys is not null then\n    perform {{schema}}.release_unique(v_keys, v_holders, 2::smallint);\n  end if;\nend $$;",
+    "end $$;",
     `${keys} in the ring by a flush is released, unless it is held for longer`
   ),
   of(
