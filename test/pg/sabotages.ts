@@ -547,11 +547,11 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     `${completions} passes by every token that is not exactly the attempt's`
   ),
   of(
-    "complete many by their places alone",
+    "complete many by any receipt",
     "041_complete_jobs.sql",
     "b.receipt_base + x.idx = x.receipt_id\n    and not exists (",
     "true\n    and not exists (",
-    `${many} completes nothing for a token that only has the place of another one in the same call`
+    `${many} raises for one that is not exactly its attempt's, and then completes none`
   ),
   of(
     "lock many in the order in which they are named",
