@@ -69,10 +69,10 @@ const grouped = (url: string, jobs: number) =>
     const lane = async () => {
       while (next < jobs) {
         const from = next
-        next = Math.min(jobs, next + groupSize)
+        const to = (next = Math.min(jobs, from + groupSize)) // others go on with `next` meanwhile
         const client = await pool.connect()
         await client.query("begin")
-        await client.query(changeAccounts, [Array.from({ length: next - from }, (_, i) => accountOf({ n: from + i }))])
+        await client.query(changeAccounts, [Array.from({ length: to - from }, (_, i) => accountOf({ n: from + i }))])
         await client.query("commit")
         client.release()
       }
