@@ -83,7 +83,11 @@ export const measureTable = (entries: ReadonlyArray<Entry>, measure: string): st
   const names = new Map(peersOf(entries).map(({ description, peer }) => [peer, description.name]))
   const rows = byWorth(rowsOf(entries, measure), measure)
   const measured = rows.filter((row) => row.none === undefined)
-  const notes = rows.flatMap((row) => (row.none === undefined ? [] : [`- ${names.get(row.peer)}: ${cell(row.none)}`]))
+  const without = new Map<string, Array<string>>()
+  for (const { none, peer } of rows) {
+    if (none !== undefined) without.set(none, [...(without.get(none) ?? []), names.get(peer) ?? peer])
+  }
+  const notes = Array.from(without, ([why, who]) => `- ${who.join(", ")}: ${cell(why)}`)
   const cells = measured.map((row) => [
     names.get(row.peer) ?? row.peer,
     ...shown.map(({ of, show }) => {
