@@ -581,6 +581,14 @@ alter table {{schema}}.claim_batches_{{segment}}
   alter column seqs set storage external;
 {{/segments}}
 
+-- A segment is written once and truncated whole: to vacuum what was inserted, for the sake of a visibility map that nobody reads, writes
+-- every page to the WAL once more. Vacuuming for dead rows and against wraparound goes on.
+{{#segments}}
+alter table {{schema}}.ready_entries_{{segment}} set (autovacuum_vacuum_insert_threshold = -1, toast.autovacuum_vacuum_insert_threshold = -1);
+alter table {{schema}}.claim_batches_{{segment}} set (autovacuum_vacuum_insert_threshold = -1, toast.autovacuum_vacuum_insert_threshold = -1);
+alter table {{schema}}.closures_{{segment}} set (autovacuum_vacuum_insert_threshold = -1, toast.autovacuum_vacuum_insert_threshold = -1);
+{{/segments}}
+
 -- They answer otherwise now.
 {{#segments}}
 drop function if exists {{schema}}.read_lane_{{segment}}(text, smallint, integer, timestamptz, integer, xid8);
