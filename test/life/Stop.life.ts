@@ -17,6 +17,9 @@ layer(Program.layer, { excludeTestServices: true })("a worker process", (it) => 
       yield* sql`drop function awa.close_completed`
       yield* sql.unsafe(`create function awa.close_completed(bigint, integer[], bigint[], bigint[], integer[], integer[], bigint[],
         bigint[]) returns text language sql as $$ select 'nonsense' $$`)
+      yield* sql`drop function awa.close_attempts`
+      yield* sql.unsafe(`create function awa.close_attempts(bigint, integer[], bigint[], integer[], bigint[], bigint[], bigint[],
+        awa.outcome[], jsonb, boolean) returns table (ord integer, answer text) language sql as $$ select 1, 'nonsense' $$`)
       yield* Work.enqueue({ tag: "a", deed: "finish" })
       assert.deepStrictEqual(yield* child.ended, { code: 1, signal: null })
       assert.include(child.said.join("\n"), "WorkerCrashed")
