@@ -7,7 +7,7 @@ import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
 import { cpus, totalmem } from "node:os"
-import { join } from "node:path"
+import { join, resolve } from "node:path"
 import { charts } from "./charts.js"
 import { type Journal, openJournal } from "./journal.js"
 import { type Options, readOptions } from "./options.js"
@@ -61,7 +61,7 @@ const measure = (options: Options, journal: Journal): Effect.Effect<void, Error>
   }).pipe(Effect.scoped)
 
 const report = (options: Options, run: string, journal: Journal): void => {
-  const folder = join(root, options.out)
+  const folder = resolve(root, options.out)
   const images = charts(journal.entries)
   for (const [name, svg] of images) writeFileSync(join(folder, `${run}-${name}.svg`), svg)
   const files = new Map([...images.keys()].map((name) => [name, `${run}-${name}.svg`]))
@@ -77,8 +77,8 @@ if (process.argv.includes("--help")) {
 } else {
   const options = readOptions(process.argv.slice(2))
   const run = options.resume ?? new Date().toISOString().slice(0, 19).replaceAll(":", "-")
-  mkdirSync(join(root, options.out), { recursive: true })
-  const path = join(root, options.out, `${run}.jsonl`)
+  mkdirSync(resolve(root, options.out), { recursive: true })
+  const path = resolve(root, options.out, `${run}.jsonl`)
   if (options.resume !== undefined && !existsSync(path)) throw new Error(`there is no run ${run} in ${options.out}`)
   const journal = openJournal(path)
   console.log(`Run ${run}; if it is interrupted, --resume ${run} goes on with it`)
