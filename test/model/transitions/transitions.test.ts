@@ -9,7 +9,7 @@ import { answered } from "./model.js"
 import { modelFunctions } from "./sql.js"
 
 const number = (name: string, otherwise: number): number => Number(process.env[name] ?? otherwise)
-const sequences = number("AWA_MODEL_SEQUENCES", 600)
+const sequences = number("AWA_MODEL_SEQUENCES", 400)
 const seed = number("AWA_MODEL_SEED", Math.floor(Math.random() * 2 ** 30))
 /** As many at a time, each in a database of its own. */
 const lanes = 2
