@@ -554,6 +554,13 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     `${many} raises for one that is not exactly its attempt's, and then completes none`
   ),
   of(
+    "complete whoever is left of many by any receipt",
+    "041_complete_jobs.sql",
+    "b.receipt_base + x.idx = x.receipt_id\n  ), inserted",
+    "true\n  ), inserted",
+    `${many} raises for one that is not exactly its attempt's, and then completes none`
+  ),
+  of(
     "lock many in the order in which they are named",
     "041_complete_jobs.sql",
     "\n        order by i.s & 255, i.b, i.x, i.j, i.l) o;",
