@@ -9,7 +9,7 @@ import type { Session } from "./database.js"
 import { at, connect, createDatabase, freshName } from "./database.js"
 import { begin, claim, complete, completeMany, enqueue, fault, fileDatabase, only } from "./support.js"
 
-const database = fileDatabase()
+const database = fileDatabase({ proven: false })
 
 const running = (session: Session, n = 1) => Effect.flatMap(enqueue(session, n), () => claim(session, { limit: n }))
 

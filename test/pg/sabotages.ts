@@ -31,10 +31,61 @@ const of = (name: string, file: string, from: string, to: string, test: string):
   test
 })
 
+const forged =
+  "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
 const many = "test/pg/completeJobs.test.ts > complete_jobs >"
 const completions = "test/pg/close.test.ts > a flush of plain completions >"
 
 export const sabotages: ReadonlyArray<Sabotage> = [
+  of(
+    "complete another job's attempt at once",
+    "040_complete_job.sql",
+    "p_batch_index >= 1 and b.job_ids[p_batch_index] = p_job_id\n",
+    "p_batch_index >= 1\n",
+    forged
+  ),
+  of(
+    "complete by another run lease at once",
+    "040_complete_job.sql",
+    "    and b.run_leases[p_batch_index] = p_run_lease and b.receipt_base",
+    "    and b.receipt_base",
+    forged
+  ),
+  of(
+    "complete by another receipt at once",
+    "040_complete_job.sql",
+    " and b.receipt_base + p_batch_index = p_receipt_id\n    and b.unique",
+    "\n    and b.unique",
+    forged
+  ),
+  of(
+    "complete at once by a token of another installation",
+    "040_complete_job.sql",
+    "p_claim_slot >> 12 = m.fingerprint and (p_claim_slot",
+    "(p_claim_slot",
+    forged
+  ),
+  of(
+    "complete at once by a token of another version",
+    "040_complete_job.sql",
+    " and (p_claim_slot >> 8) & 15 = 1\n    and b.batch_id",
+    "\n    and b.batch_id",
+    forged
+  ),
+  of(
+    "keep the key of what was completed at once",
+    "040_complete_job.sql",
+    "    and b.unique_keys[p_batch_index] is null\n",
+    "",
+    "test/pg/leases.test.ts > the unique key of a job that completes > in the ring by complete_job is released, unless it is held for longer"
+  ),
+  of(
+    "keep the state of what was completed at once",
+    "040_complete_job.sql",
+    "    and not exists (select from {{schema}}.attempt_state s where s.job_id = p_job_id and s.run_lease = p_run_lease)\n",
+    "",
+    "test/pg/completeJob.test.ts > complete_job > flushes its progress, or keeps the last, and removes the attempt's state"
+  ),
   of(
     "claim in any isolation level",
     "020_claim.sql",

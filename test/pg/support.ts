@@ -38,9 +38,11 @@ export interface DatabaseOptions {
   readonly ring?: number
   /** Statements to run after the installation. */
   readonly then?: string
+  /** Whether it is proven whose database this is, as a worker does when it starts (C-34); true unless said otherwise. */
+  readonly proven?: boolean
 }
 
-const install = (server: string, name: string, { ring = 4, then = "" }: DatabaseOptions) =>
+const install = (server: string, name: string, { proven = true, ring = 4, then = "" }: DatabaseOptions) =>
   Effect.gen(function* () {
     const url = yield* createDatabase(server, name)
     yield* Effect.scoped(
@@ -48,6 +50,7 @@ const install = (server: string, name: string, { ring = 4, then = "" }: Database
         const session = yield* connect(url)
         yield* session.script(`begin;\n${installText({ ring, edit })}\n${then}\ncommit;\n`)
         yield* session.script(resetFunction)
+        if (proven) yield* session.script("select awa.prove_identity()")
       })
     )
     if (isStrict) yield* makeStrict(url)

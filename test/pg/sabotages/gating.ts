@@ -20,6 +20,13 @@ export const gatingSabotages: ReadonlyArray<Sabotage> = [
     test: test(refuses)
   },
   {
+    name: "complete at once what a disabled queue's claim brought",
+    file: "040_complete_job.sql",
+    from: "pg_relation_filepath(m.tableoid) and not m.any_gated\n",
+    to: "pg_relation_filepath(m.tableoid)\n",
+    test: test(refuses)
+  },
+  {
     name: "refuse every queue while one is disabled",
     file: "040_complete_job.sql",
     from: "where q.queue = v_queue and not q.caller_owned",

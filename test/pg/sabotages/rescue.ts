@@ -96,8 +96,8 @@ export const rescueSabotages: ReadonlyArray<Sabotage> = [
   {
     name: "complete_job takes the attempt's state before its closure",
     file: "040_complete_job.sql",
-    from: "  if v_claim.known is not true then\n",
-    to: "  perform from {{schema}}.attempt_state s where s.job_id = p_job_id and s.run_lease = p_run_lease for update;\n  if v_claim.known is not true then\n",
+    from: "  v_at := clock_timestamp();\n",
+    to: "  perform from {{schema}}.attempt_state s where s.job_id = p_job_id and s.run_lease = p_run_lease for update;\n  v_at := clock_timestamp();\n",
     test: `${waits} complete_job, for a closure, not the attempt's state`
   },
   {

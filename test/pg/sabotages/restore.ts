@@ -11,8 +11,8 @@ export const restore: ReadonlyArray<Sabotage> = [
   {
     name: "take the remembered proof for any database",
     file: "040_complete_job.sql",
-    from: "and m.proven_path = pg_relation_filepath(m.tableoid)",
-    to: "and m.proven_path is not null",
+    from: "and m.proven_path = pg_relation_filepath(m.tableoid) and not",
+    to: "and m.proven_path is not null and not",
     test: ofProof("is none in a copy of the database, which refuses tokens until it is adopted")
   },
   {
