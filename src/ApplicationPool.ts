@@ -63,10 +63,14 @@ export class ApplicationPool extends Context.Tag("effect-awa/ApplicationPool")<
     readonly transaction: <A, E, R>(
       body: Effect.Effect<A, E, R>
     ) => Effect.Effect<A, E | TransactionError, Exclude<R, InTransaction>>
-    /** BEGIN · body · a last statement with COMMIT, in one round trip; its answer is the result. */
+    /**
+     * BEGIN · body · a last statement with COMMIT, in one round trip; its answer is the result. `waits` is told when the transaction
+     * must wait for its turn, and when the wait has ended.
+     */
     readonly transactionClosing: <A, E, R, B, EClosing>(
       body: Effect.Effect<A, E, R>,
-      closing: (value: A) => Closing<B, EClosing>
+      closing: (value: A) => Closing<B, EClosing>,
+      waits?: (waiting: boolean) => void
     ) => Effect.Effect<B, E | EClosing | TransactionError, Exclude<R, InTransaction>>
   }
 >() {}
@@ -130,12 +134,12 @@ const noConnection = (cause?: SqlError): TransactionUnavailable =>
 
 const makeTransaction =
   (makings: Makings): ApplicationPool["Type"]["transactionClosing"] =>
-  (body, closing) =>
+  (body, closing, waits) =>
     Effect.uninterruptibleMask((restore) =>
       Effect.flatMap(Effect.serviceOption(SqlClient.TransactionConnection), (open) =>
         Option.isSome(open)
           ? Effect.fail(new TransactionUnavailable({ reason: "a transaction is open already on this fiber" }))
-          : Effect.flatMap(makings.turns.take(restore), (turn) =>
+          : Effect.flatMap(makings.turns.take(restore, waits), (turn) =>
               turn === "late" ? Effect.fail(noConnection()) : inTurn(makings, restore, turn, body, closing)
             )
       )

@@ -16,6 +16,25 @@ import type { ClaimedAttempt } from "./Claim.js"
 export type Interruption = "lost" | "shutdown"
 
 /**
+ * The attempts of one queue that a worker has begun and that only wait for a connection to finalize on. While there are plenty of
+ * them a permit that is free would only let one more wait: claims and questions for evidence are made for many at once then.
+ *
+ * @since 0.1.0
+ * @category models
+ */
+export interface Waiting {
+  count: number
+  /** From how many on there are plenty; with 0 never. */
+  plenty: number
+}
+
+/**
+ * @since 0.1.0
+ * @category combinators
+ */
+export const hasPlenty = ({ count, plenty }: Waiting): boolean => plenty > 0 && count >= plenty
+
+/**
  * One attempt in flight. Mutable, and touched by the worker's own fibers only.
  *
  * @since 0.1.0
@@ -34,6 +53,9 @@ export interface Entry {
   interruption: Interruption | undefined
   /** Whether the handler has ended; what is left is to settle the attempt. */
   exited: boolean
+  /** The attempts of its queue that wait for a connection, and whether it is one of them. */
+  readonly queueWaiting: Waiting
+  waiting: boolean
   /** Whether the database holds a row of mutable state for the attempt. */
   hasState: boolean
   /** Whether caller-owned completion was disabled for the queue, at its claim or when it was to be completed. */
@@ -52,6 +74,9 @@ export interface Entry {
 export interface InFlight {
   readonly add: (attempt: ClaimedAttempt, nowMillis: number) => Entry
   readonly remove: (entry: Entry) => void
+  /** Notes that the attempt waits for a connection, or does so no more. */
+  readonly waits: (entry: Entry, waiting: boolean) => void
+  readonly waitingIn: (queue: string) => Waiting
   readonly size: () => number
   readonly entries: () => Iterable<Entry>
   /** Completes when none is left. */
@@ -65,6 +90,19 @@ export interface InFlight {
 export const make = (): InFlight => {
   const entries = new Set<Entry>()
   const latch = Effect.unsafeMakeLatch(true)
+  const queues = new Map<string, Waiting>() // as many as the worker was given
+  const waitingIn = (queue: string): Waiting => {
+    const known = queues.get(queue)
+    if (known !== undefined) return known
+    const made = { count: 0, plenty: 0 }
+    queues.set(queue, made)
+    return made
+  }
+  const waits = (entry: Entry, waiting: boolean): void => {
+    if (entry.waiting === waiting || (waiting && !entries.has(entry))) return
+    entry.waiting = waiting
+    entry.queueWaiting.count += waiting ? 1 : -1
+  }
   return {
     add: (attempt, nowMillis) => {
       const entry: Entry = {
@@ -75,6 +113,8 @@ export const make = (): InFlight => {
         fiber: undefined,
         interruption: undefined,
         exited: false,
+        queueWaiting: waitingIn(attempt.queue),
+        waiting: false,
         hasState: false,
         gated: false,
         progress: undefined
@@ -83,7 +123,10 @@ export const make = (): InFlight => {
       latch.unsafeClose()
       return entry
     },
+    waits,
+    waitingIn,
     remove: (entry) => {
+      waits(entry, false)
       entries.delete(entry)
       if (entries.size === 0) latch.unsafeOpen()
     },

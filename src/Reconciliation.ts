@@ -6,7 +6,7 @@
 import * as Context from "effect/Context"
 import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
-import type * as Exit from "effect/Exit"
+import * as Exit from "effect/Exit"
 import * as Layer from "effect/Layer"
 import * as Metric from "effect/Metric"
 import * as Option from "effect/Option"
@@ -15,13 +15,13 @@ import type { RegisteredHandler } from "./Handlers.js"
 import type { Entry } from "./InFlight.js"
 import { backoffMillis } from "./internal/backoff.js"
 import { budgetLeft } from "./internal/budget.js"
-import { reportOf } from "./internal/classification.js"
-import { makeAskEvidence, makeEvidence } from "./internal/evidence.js"
+import { isConfirmed, reportOf } from "./internal/classification.js"
+import { type Evidence, makeAskEvidence, makeEvidence } from "./internal/evidence.js"
 import { makeSettled } from "./internal/makeSettled.js"
 import { unbindToken } from "./internal/makeToken.js"
 import * as metrics from "./internal/metrics.js"
 import { monotonicMillis } from "./internal/monotonic.js"
-import { observe } from "./internal/protocolEvents.js"
+import { observe, observeNow } from "./internal/protocolEvents.js"
 import { settingsOf } from "./internal/reconciliationOptions.js"
 import { makeSettleAttempt } from "./internal/settleAttempt.js"
 import { type Conclusion, type Exited, makeStep } from "./internal/settling.js"
@@ -49,6 +49,17 @@ export class Reconciliation extends Context.Tag("effect-awa/Reconciliation")<
       handler: RegisteredHandler,
       exit: Exit.Exit<unknown, unknown>
     ) => Effect.Effect<Settled>
+    /**
+     * The same without a fiber, for an exit that the first evidence confirms, as nearly every one: `settled` has the proof. For any
+     * other `unsettled` has what is left to be run. One of them is called, once, and must not throw.
+     */
+    readonly unsafeSettle: (
+      entry: Entry,
+      handler: RegisteredHandler,
+      exit: Exit.Exit<unknown, unknown>,
+      settled: (proof: Exit.Exit<Settled>) => void,
+      unsettled: (rest: Effect.Effect<Settled>) => void
+    ) => void
     /** How many attempts are watched. */
     readonly unresolved: Effect.Effect<number>
   }
@@ -105,10 +116,15 @@ export const make = Effect.fnUntraced(function* (
     return (yield* watcher.watch(attempt)) ? { how: "unresolved", outcome: seen, event: "unresolved" } : undefined
   })
 
-  const decide = Effect.fnUntraced(function* (exited: Exited): Effect.fn.Return<Conclusion> {
+  /** `asked` is the first answer, or none within the budget, where the question was put already. */
+  const decide = Effect.fnUntraced(function* (
+    exited: Exited,
+    asked: Option.Option<Evidence> | undefined
+  ): Effect.fn.Return<Conclusion> {
     const left = () => budgetLeft(settings, exited.entry, exited.exitedAtMillis, monotonicMillis())
+    let known = asked
     for (let tries = 0; ; tries++) {
-      const remaining = left()
+      const remaining = known === undefined ? left() : 1
       if (remaining <= 0) {
         const unresolved = yield* giveUp(exited)
         if (unresolved !== undefined) return unresolved
@@ -116,11 +132,14 @@ export const make = Effect.fnUntraced(function* (
         exited.kept = true
       }
       // only the waiting is cut off: the question is withdrawn, and asked by the watcher from then on
-      const evidence = yield* evidenceOf(
-        exited.subject.token,
-        // beyond it ever longer, or a database that is slow to answer would never be heard
-        remaining > 0 ? remaining : Math.min(keptMillis * 2 ** tries, longestMillis)
-      )
+      const evidence =
+        known ??
+        (yield* evidenceOf.askWithin(
+          exited.entry,
+          // beyond it ever longer, or a database that is slow to answer would never be heard
+          remaining > 0 ? remaining : Math.min(keptMillis * 2 ** tries, longestMillis)
+        ))
+      known = undefined
       if (Option.isNone(evidence)) continue
       if (exited.kept && evidence.value.status === "unknown") {
         return { how: "unresolved", outcome: "unknown", event: "unresolved" } // an answer: there is nothing to wait for
@@ -132,33 +151,46 @@ export const make = Effect.fnUntraced(function* (
     }
   })
 
-  const settle = (exited: Exited): Effect.Effect<Settled> =>
-    decide(exited).pipe(
+  const settle = (exited: Exited, asked?: Option.Option<Evidence>): Effect.Effect<Settled> =>
+    decide(exited, asked).pipe(
       Effect.ensuring(Effect.suspend(() => (exited.kept ? Metric.modify(metrics.permitsKept, -1) : Effect.void))),
       Effect.flatMap((conclusion) => conclude(exited, conclusion))
     )
 
+  const exitedOf = (entry: Entry, handler: RegisteredHandler, exit: Exit.Exit<unknown, unknown>): Exited => {
+    const { kind, token } = entry.attempt
+    const report = reportOf(token, entry.interruption, exit)
+    unbindToken(token)
+    return {
+      entry,
+      handler,
+      report,
+      subject: { token, kind, exitClass: report.exitClass },
+      flushId: undefined,
+      exitedAtMillis: monotonicMillis(),
+      ending: undefined,
+      seen: "none",
+      kept: false
+    }
+  }
+
   return {
     unresolved: Effect.sync(watcher.size),
     settle: (entry, handler, exit) =>
-      Effect.uninterruptible(
-        Effect.suspend(() => {
-          const { kind, token } = entry.attempt
-          const report = reportOf(token, entry.interruption, exit)
-          unbindToken(token)
-          return settle({
-            entry,
-            handler,
-            report,
-            subject: { token, kind, exitClass: report.exitClass },
-            flushId: undefined,
-            exitedAtMillis: monotonicMillis(),
-            ending: undefined,
-            seen: "none",
-            kept: false
-          })
-        })
-      )
+      Effect.uninterruptible(Effect.suspend(() => settle(exitedOf(entry, handler, exit)))),
+    unsafeSettle: (entry, handler, exit, settled, unsettled) => {
+      const exited = exitedOf(entry, handler, exit)
+      const goOn = (asked?: Option.Option<Evidence>): void => unsettled(Effect.uninterruptible(settle(exited, asked)))
+      const budget = budgetLeft(settings, entry, exited.exitedAtMillis, exited.exitedAtMillis)
+      if (budget <= 0) return goOn()
+      evidenceOf.tellWithin(entry, budget, (answer) => {
+        if (Exit.isFailure(answer)) return settled(Exit.failCause(answer.cause))
+        const evidence = Option.getOrUndefined(answer.value)
+        if (evidence === undefined || !isConfirmed(exited.report, evidence)) return goOn(answer.value)
+        observeNow(exited.subject, "accepted")
+        settled(Exit.succeed(makeSettled("accepted", "completed")))
+      })
+    }
   }
 })
 

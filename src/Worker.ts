@@ -153,14 +153,14 @@ export const make = Effect.fnUntraced(function* (
   const heartbeat = yield* Heartbeat
   const wakeup = yield* Wakeup
   const maintenance = yield* Maintenance
+  const inFlight = InFlight.make()
   const finalizing = {
     pool: applicationPool,
     completeInTx: yield* CompleteInTx,
     origin: runtimePool.origin,
-    callbacks: yield* makeCallbackWaits(runtimePool, wakeup)
+    callbacks: yield* makeCallbackWaits(runtimePool, wakeup),
+    waits: inFlight.waits
   }
-
-  const inFlight = InFlight.make()
   const self = {
     name: options.name ?? "effect-awa",
     queues: Object.keys(options.queues),
@@ -210,7 +210,9 @@ export const make = Effect.fnUntraced(function* (
     permitsByQueue.push([queue, permits])
     const bucket =
       rateLimit === undefined ? undefined : yield* makeTokenBucket(rateLimit.limit, Duration.decode(rateLimit.interval))
-    yield* supervisor.forkClaimer(keepClaiming({ claim, wakeup, runtimeId, queue, permits, bucket, admit }))
+    yield* supervisor.forkClaimer(
+      keepClaiming({ claim, wakeup, runtimeId, queue, permits, bucket, waiting: inFlight.waitingIn(queue), admit })
+    )
   }
   return {
     runtimeId,

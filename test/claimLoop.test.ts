@@ -39,6 +39,7 @@ describe("a claim that took all it asked for", () => {
         const third = yield* Deferred.make<void>()
         let claims = 0
         const loop = keepClaiming({
+          waiting: { count: 0, plenty: 0 },
           claim: {
             take: () =>
               Effect.suspend(() => {
@@ -82,6 +83,7 @@ describe("a claim that took all it asked for", () => {
     Effect.gen(function* () {
       let claims = 0
       const loop = keepClaiming({
+        waiting: { count: 0, plenty: 0 },
         claim: {
           take: () =>
             Effect.sync((): Claimed => ({
@@ -105,6 +107,69 @@ describe("a claim that took all it asked for", () => {
   )
 })
 
+describe("permits that are freed one by one", () => {
+  const claims = (waiting: { count: number; plenty: number }) =>
+    Effect.gen(function* () {
+      const asked: Array<number> = []
+      const permits = yield* Permits.make(20)
+      yield* Effect.forkScoped(
+        keepClaiming({
+          waiting,
+          claim: {
+            take: (_, slots) =>
+              Effect.sync((): Claimed => {
+                asked.push(slots)
+                const attempts = Array.from({ length: slots }, (_, i) => attempt(i + 1))
+                return { attempts, busy: false, retryAfter: undefined, gated: false }
+              })
+          },
+          wakeup,
+          runtimeId: 1n,
+          queue: "q",
+          permits,
+          bucket: undefined,
+          admit: () => Effect.void
+        })
+      )
+      yield* TestClock.adjust("2 millis")
+      expect(asked).toEqual([20])
+      return { asked, permits }
+    })
+
+  // two looks at the permits are 3 ms apart
+  it.scoped("are claimed for a quarter of them at a time, or what there is soon", () =>
+    Effect.gen(function* () {
+      const { asked, permits } = yield* claims({ count: 0, plenty: 0 })
+      yield* permits.surplus(1)
+      yield* TestClock.adjust("1 millis")
+      expect(asked).toEqual([20, 1])
+    })
+  )
+
+  it.scoped("wait for more of them while plenty of the queue's attempts wait for a connection, and not for ever", () =>
+    Effect.gen(function* () {
+      const waiting = { count: 20, plenty: 0 }
+      const { asked, permits } = yield* claims(waiting)
+      yield* permits.surplus(6)
+      yield* TestClock.adjust("10 millis")
+      expect(asked).toEqual([20])
+      yield* permits.surplus(4)
+      yield* TestClock.adjust("3 millis")
+      expect(asked).toEqual([20, 10]) // half of them
+      yield* permits.surplus(6)
+      yield* TestClock.adjust("10 millis")
+      expect(asked).toEqual([20, 10])
+      waiting.count = 4
+      yield* TestClock.adjust("3 millis")
+      expect(asked).toEqual([20, 10, 6]) // a free permit is missed now
+      waiting.count = 20
+      yield* permits.surplus(1)
+      yield* TestClock.adjust("70 millis")
+      expect(asked).toEqual([20, 10, 6, 1])
+    })
+  )
+})
+
 describe("a worker whose queue is at its rate", () => {
   it.effect("asks again when the database says, and after half a minute at the latest: the rate may be raised", () =>
     Effect.gen(function* () {
@@ -112,6 +177,7 @@ describe("a worker whose queue is at its rate", () => {
       let retryAfter = Duration.seconds(5)
       const fiber = yield* Effect.fork(
         keepClaiming({
+          waiting: { count: 0, plenty: 0 },
           claim: {
             take: () =>
               Effect.sync((): Claimed => {

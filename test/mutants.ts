@@ -51,8 +51,8 @@ const runtime: ReadonlyArray<Mutant> = [
   {
     name: "release the permit before reconciling",
     file: "src/internal/attemptLife.ts",
-    from: `reconciliation.settle(entry, handler, exit))`,
-    to: `Effect.as(Effect.forkDaemon(reconciliation.settle(entry, handler, exit)), completion.lost("early")))`,
+    from: "      return reconciliation.unsafeSettle(",
+    to: "      settleBy(entry, permits, Effect.succeed(completion.lost('early')))\n      permits = { ...permits, unsafeRelease: () => {} }\n      return reconciliation.unsafeSettle(",
     suite: release,
     test: "of caller-owned attempts is freed only after the database has answered for it",
     core: true
@@ -110,8 +110,8 @@ const runtime: ReadonlyArray<Mutant> = [
   {
     name: "run a runtime statement on the application's connection",
     file: "src/internal/attemptLife.ts",
-    from: `reconciliation.settle(entry, handler, exit))`,
-    to: `Effect.zipRight(Effect.ignore(finalizing.pool.client.unsafe('select from "awa".segments')), reconciliation.settle(entry, handler, exit)))`,
+    from: "      return reconciliation.unsafeSettle(",
+    to: `      Effect.runFork(Effect.ignore(finalizing.pool.client.unsafe('select from "awa".segments')))\n      return reconciliation.unsafeSettle(`,
     suite: "test/runtime/Pools.test.ts",
     test: "no runtime statement runs on an application connection, whatever a handler does with its transaction",
     core: true
@@ -210,8 +210,8 @@ const runtime: ReadonlyArray<Mutant> = [
   {
     name: "reconcile ordinary attempts too",
     file: "src/internal/attemptLife.ts",
-    from: `if (handler.mode === "caller-owned") return`,
-    to: `if (handler.mode !== undefined) return`,
+    from: `if (handler.mode === "caller-owned") {\n      return`,
+    to: `if (handler.mode !== undefined) {\n      return`,
     suite: release,
     test: "an ordinary job costs no reconciliation, and a share of two statements"
   },

@@ -22,6 +22,8 @@ export interface Finalizing {
   /** Never changes with the data, not even when a copy is adopted. */
   readonly origin: string
   readonly callbacks: CallbackWaits
+  /** Notes that an attempt waits for a connection, or does so no more. */
+  readonly waits: (entry: Entry, waiting: boolean) => void
 }
 
 const maxProgressBytes = 65_536
@@ -48,6 +50,7 @@ const progressOf = (entry: Entry): Progress => ({
 /** @internal */
 export const attemptHandle = (entry: Entry, finalizing: Finalizing): AttemptHandle => {
   const { attempt } = entry
+  const waits = (waiting: boolean): void => finalizing.waits(entry, waiting)
   const noteGated = <A, E, R>(finalization: Effect.Effect<A, E, R>) =>
     Effect.tapError(finalization, (error) =>
       Effect.sync(() => {
@@ -100,7 +103,7 @@ export const attemptHandle = (entry: Entry, finalizing: Finalizing): AttemptHand
             )
           : Effect.succeed(closing)
       })
-      return finalizing.pool.transactionClosing(Effect.zipRight(body, end), (closing) => closing).pipe(noteGated)
+      return finalizing.pool.transactionClosing(Effect.zipRight(body, end), (closing) => closing, waits).pipe(noteGated)
     }
   }
 }

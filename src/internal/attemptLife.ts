@@ -102,7 +102,15 @@ export const makeAttemptLife = (living: Living) => {
   const settle = (entry: Entry, handler: RegisteredHandler, permits: Permits, exit: Exit.Exit<unknown, unknown>) => {
     entry.exited = true
     entry.fiber = undefined // what waits for a flush needs no more than its token
-    if (handler.mode === "caller-owned") return settleBy(entry, permits, reconciliation.settle(entry, handler, exit))
+    if (handler.mode === "caller-owned") {
+      return reconciliation.unsafeSettle(
+        entry,
+        handler,
+        exit,
+        (proof) => release(entry, permits, proof),
+        (rest) => settleBy(entry, permits, rest)
+      )
+    }
     if (entry.interruption === "lost") return release(entry, permits, Exit.succeed(completion.lost("superseded")))
     const { token } = entry.attempt
     const ending = plainlyCompleted(entry, exit)

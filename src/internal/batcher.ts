@@ -19,9 +19,16 @@ export interface Batcher<A, B> {
   /** Without anybody who waits: `told` has the answer, once, and must not throw. */
   readonly tell: (item: A, told: (exit: Exit.Exit<B>) => void) => void
   readonly ask: (item: A) => Effect.Effect<B>
+  /** The same within these milliseconds: told none when they are over, and the question is withdrawn. Withdraws it earlier. */
+  readonly tellWithin: (item: A, millis: number, told: (exit: Exit.Exit<Option.Option<B>>) => void) => () => void
   /** None when there is no answer within these milliseconds; the question is withdrawn then. */
   readonly askWithin: (item: A, millis: number) => Effect.Effect<Option.Option<B>>
 }
+
+/** How often it is looked whether those who wait are still patient. */
+const patienceMillis = 4
+
+const none: Exit.Exit<Option.Option<never>> = Exit.succeed(Option.none())
 
 const interrupted = Cause.interrupt(FiberId.none)
 
@@ -38,6 +45,9 @@ const interrupted = Cause.interrupt(FiberId.none)
 export const makeBatcher = <A, B>(options: {
   readonly maxSize: number
   readonly lingerMillis: number
+  /** A batch of nothing but patient items waits so long, for as long as they are. */
+  readonly longestLingerMillis?: number
+  readonly isPatient?: (item: A) => boolean
   readonly run: (batch: ReadonlyArray<Pending<A, B>>) => Effect.Effect<void>
 }): Effect.Effect<Batcher<A, B>, never, Scope.Scope> =>
   Effect.gen(function* () {
@@ -71,8 +81,21 @@ export const makeBatcher = <A, B>(options: {
       queue = []
       return all
     })
+    const { isPatient, lingerMillis, longestLingerMillis = 0, maxSize } = options
+    const patiently = (leftMillis: number): Effect.Effect<void> =>
+      leftMillis > 0 && queue.length < maxSize && isPatient !== undefined && queue.every(({ item }) => isPatient(item))
+        ? Effect.zipRight(
+            Effect.sleep(patienceMillis),
+            Effect.suspend(() => patiently(leftMillis - patienceMillis))
+          )
+        : Effect.void
     const linger = Effect.suspend(() =>
-      queue.length < options.maxSize && options.lingerMillis > 0 ? Effect.sleep(options.lingerMillis) : Effect.void
+      queue.length < maxSize && lingerMillis > 0
+        ? Effect.zipRight(
+            Effect.sleep(lingerMillis),
+            Effect.suspend(() => patiently(longestLingerMillis))
+          )
+        : Effect.void
     )
     const flush = Effect.zipRight(
       Effect.zipRight(some, linger),
@@ -82,31 +105,41 @@ export const makeBatcher = <A, B>(options: {
       )
     )
     yield* Effect.forkScoped(Effect.forever(flush))
-    const ask = (item: A, millis: number | undefined): Effect.Effect<Option.Option<B>> =>
-      Effect.async<Option.Option<B>>((resume) => {
-        let wanted = true
-        const end = (answer: Effect.Effect<Option.Option<B>>): void => {
-          if (!wanted) return
-          wanted = false
-          clearTimeout(timer)
-          resume(answer)
-        }
-        const timer = millis === undefined ? undefined : setTimeout(() => end(Effect.succeedNone), millis)
-        offer({
-          item,
-          wanted: () => wanted,
-          answer: (answer) => end(Effect.succeed(Option.some(answer))),
-          die: (cause) => end(Effect.failCause(cause))
-        })
-        return Effect.sync(() => {
-          wanted = false
-          clearTimeout(timer)
-        })
+    const tellWithin: Batcher<A, B>["tellWithin"] = (item, millis, told) => {
+      let wanted = true
+      const withdraw = (): void => {
+        wanted = false
+        clearTimeout(timer)
+      }
+      const end = (answer: Exit.Exit<Option.Option<B>>): void => {
+        if (!wanted) return
+        withdraw()
+        told(answer)
+      }
+      const timer = setTimeout(() => end(none), millis)
+      offer({
+        item,
+        wanted: () => wanted,
+        answer: (answer) => end(Exit.succeed(Option.some(answer))),
+        die: (cause) => end(Exit.failCause(cause))
       })
+      return withdraw
+    }
+    const tell: Batcher<A, B>["tell"] = (item, told) => offer(new Told(item, told))
     return {
-      tell: (item, told) => offer(new Told(item, told)),
-      ask: (item) => Effect.map(ask(item, undefined), Option.getOrThrow),
-      askWithin: ask
+      tell,
+      tellWithin,
+      ask: (item) =>
+        Effect.async((resume) => {
+          const told = new Told<A, B>(item, resume)
+          offer(told)
+          return Effect.sync(() => told.withdraw())
+        }),
+      askWithin: (item, millis) =>
+        Effect.async((resume) => {
+          const withdraw = tellWithin(item, millis, resume)
+          return Effect.sync(withdraw)
+        })
     }
   })
 
@@ -127,6 +160,9 @@ class Told<A, B> implements Pending<A, B> {
   }
   die(cause: Cause.Cause<never>): void {
     this.#end(Exit.failCause(cause))
+  }
+  withdraw(): void {
+    this.#open = false
   }
   #end(exit: Exit.Exit<B>): void {
     if (!this.#open) return

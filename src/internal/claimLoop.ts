@@ -2,6 +2,7 @@ import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Fiber from "effect/Fiber"
 import type { Claim, ClaimedAttempt } from "../Claim.js"
+import { hasPlenty, type Waiting } from "../InFlight.js"
 import type { Permits } from "../Permits.js"
 import type { DatabaseError } from "../RuntimePool.js"
 import type { Wakeup } from "../Wakeup.js"
@@ -19,6 +20,8 @@ export interface Claiming {
   readonly queue: string
   readonly permits: Permits
   readonly bucket: TokenBucket | undefined
+  /** The queue's attempts that wait for a connection. */
+  readonly waiting: Waiting
   /** Puts attempts in flight, at once: from here on they are beaten for, and known to whoever stops. What it answers begins them. */
   readonly admit: (
     attempts: ReadonlyArray<ClaimedAttempt>,
@@ -39,6 +42,10 @@ const maxLimited = Duration.seconds(30)
  */
 const gatherMillis = 3
 const gathered = ({ total }: Permits): number => (total < 16 ? 0 : Math.min(100, total >> 2))
+
+/** Where plenty of the queue's attempts wait for a connection, one more would only wait too: then this long, for as many. */
+const longestGatherMillis = 60
+const manyGathered = ({ total }: Permits): number => Math.min(250, total >> 1)
 
 type Found =
   { readonly _tag: "more" | "busy" | "empty" } | { readonly _tag: "limited"; readonly for: Duration.Duration }
@@ -101,8 +108,23 @@ const claimOnce = (on: Claiming, { begin, begun, sound }: Beginning): Effect.Eff
 /** @internal Claims from a queue for as long as the worker does. */
 export const keepClaiming = (on: Claiming): Effect.Effect<never> => {
   const beginning = makeBeginning()
+  on.waiting.plenty = gathered(on.permits)
+  const gatherMany = (leftMillis: number): Effect.Effect<void> =>
+    Effect.flatMap(on.permits.free, (free) =>
+      leftMillis > 0 && free < manyGathered(on.permits) && hasPlenty(on.waiting)
+        ? Effect.zipRight(
+            Effect.sleep(gatherMillis),
+            Effect.suspend(() => gatherMany(leftMillis - gatherMillis))
+          )
+        : Effect.void
+    )
   const gather = Effect.flatMap(on.permits.free, (free) =>
-    free < gathered(on.permits) ? Effect.sleep(gatherMillis) : Effect.void
+    free < gathered(on.permits)
+      ? Effect.zipRight(
+          Effect.sleep(gatherMillis),
+          Effect.suspend(() => gatherMany(longestGatherMillis))
+        )
+      : gatherMany(longestGatherMillis)
   )
   const next = (failures: number, busy: number): Effect.Effect<never> =>
     Effect.matchEffect(claimOnce(on, beginning), {

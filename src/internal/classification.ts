@@ -75,6 +75,10 @@ export const protocolEvent = (exit: ExitSummary, evidence: Evidence): ProtocolEv
   return evidence.status === "open" ? "receipt-without-completion" : "receipt-overruled"
 }
 
+/** @internal Whether this evidence is the completion that the handler's own receipt says: nothing is to be done or told. */
+export const isConfirmed = (exit: ExitSummary, evidence: Evidence): boolean =>
+  exit.receipt === "own" && classify(evidence) === "accepted" && protocolEvent(exit, evidence) === undefined
+
 /** @internal How an open attempt ends, from its handler's exit. */
 export const endingOf = (report: ExitReport, handler: RegisteredHandler, entry: Entry): Effect.Effect<Ending> => {
   const { attempt } = entry

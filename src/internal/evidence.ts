@@ -1,5 +1,6 @@
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
+import { type Entry, hasPlenty } from "../InFlight.js"
 import type { DatabaseError, RuntimePool } from "../RuntimePool.js"
 import { backoff } from "./backoff.js"
 import { type Batcher, makeBatcher, type Pending } from "./batcher.js"
@@ -52,20 +53,23 @@ export const makeAskEvidence = (pool: RuntimePool["Type"]): AskEvidence => {
     })
 }
 
+/** So long a question waits for company whose attempts' permits nobody misses. */
+const longestLingerMillis = 20
+
 /**
  * Evidence for all attempts that have just exited, in one statement; asked again, with backoff, for as long as anybody
- * still waits.
+ * still waits. Where plenty of an attempt's queue wait for a connection its permit is not missed, and the question waits longer.
  *
  * @internal
  */
 export const makeEvidence = (
   ask: AskEvidence,
   lingerMillis: number
-): Effect.Effect<Batcher<Token, Evidence>["askWithin"], never, Scope.Scope> => {
-  const answer = (batch: ReadonlyArray<Pending<Token, Evidence>>, tries: number): Effect.Effect<void> => {
+): Effect.Effect<Batcher<Entry, Evidence>, never, Scope.Scope> => {
+  const answer = (batch: ReadonlyArray<Pending<Entry, Evidence>>, tries: number): Effect.Effect<void> => {
     const wanted = batch.filter((pending) => pending.wanted())
     if (wanted.length === 0) return Effect.void
-    return Effect.matchEffect(ask(wanted.map(({ item }) => item)), {
+    return Effect.matchEffect(ask(wanted.map(({ item }) => item.attempt.token)), {
       onSuccess: (evidence) =>
         Effect.sync(() => {
           evidence.forEach((found, i) => wanted[i]?.answer(found))
@@ -77,8 +81,11 @@ export const makeEvidence = (
         ).pipe(Effect.zipRight(backoff(tries)), Effect.zipRight(Effect.suspend(() => answer(wanted, tries + 1))))
     })
   }
-  return Effect.map(
-    makeBatcher<Token, Evidence>({ maxSize: maxAsked, lingerMillis, run: (batch) => answer(batch, 0) }),
-    ({ askWithin }) => askWithin
-  )
+  return makeBatcher<Entry, Evidence>({
+    maxSize: maxAsked,
+    lingerMillis,
+    longestLingerMillis,
+    isPatient: ({ queueWaiting }) => hasPlenty(queueWaiting),
+    run: (batch) => answer(batch, 0)
+  })
 }

@@ -16,18 +16,29 @@ export interface ReceiptFields {
   readonly finalizedAtMicros: bigint
 }
 
-const made = new WeakMap<object, ReceiptFields>()
+/** The private field is the proof, as a token's is: an object that has none was not made here. */
+class MadeReceipt<Kind extends string> implements Receipt<Kind> {
+  readonly [ReceiptTypeId]: Kind
+  readonly #fields: ReceiptFields
+
+  constructor(kind: Kind, fields: ReceiptFields) {
+    this[ReceiptTypeId] = kind
+    this.#fields = Object.freeze({ ...fields })
+    Object.freeze(this)
+  }
+
+  static fields(value: object): ReceiptFields | undefined {
+    return #fields in value ? value.#fields : undefined
+  }
+}
 
 /** @internal Only from what `complete_job` answered (`completionCall`). */
-export const makeReceipt = <Kind extends string>(kind: Kind, fields: ReceiptFields): Receipt<Kind> => {
-  const receipt: Receipt<Kind> = { [ReceiptTypeId]: kind }
-  made.set(Object.freeze(receipt), Object.freeze({ ...fields }))
-  return receipt
-}
+export const makeReceipt = <Kind extends string>(kind: Kind, fields: ReceiptFields): Receipt<Kind> =>
+  new MadeReceipt(kind, fields)
 
 /** @internal */
 export const isReceipt = (value: unknown): value is Receipt<string> =>
-  typeof value === "object" && value !== null && made.has(value)
+  typeof value === "object" && value !== null && MadeReceipt.fields(value) !== undefined
 
 /** @internal The fields behind a receipt; undefined for a forged one. */
-export const receiptFields = (receipt: object): ReceiptFields | undefined => made.get(receipt)
+export const receiptFields = (receipt: object): ReceiptFields | undefined => MadeReceipt.fields(receipt)

@@ -78,6 +78,10 @@ export const observe = (
     ? Metric.increment(reconciliationOf(verdict, subject.exitClass))
     : Effect.zipRight(Metric.increment(reconciliationOf(verdict, subject.exitClass)), tellEvent(subject, event, more))
 
+/** @internal The same at once, of an attempt of which nothing else is to be told. */
+export const observeNow = (subject: Subject, verdict: SettledHow): void =>
+  reconciliationOf(verdict, subject.exitClass).unsafeUpdate(1, [])
+
 const tagged = new Map<string, typeof metrics.reconciliations>()
 
 /** Made once for each of the few combinations: a metric that is tagged anew is looked up anew. */

@@ -28,7 +28,9 @@ const handedOnMillis = 50
 export interface Turns {
   /** Waits for a turn, for at most so long if a time is given; the connection that is handed on with it, if there is one. */
   readonly take: (
-    restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+    restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
+    /** Told when the turn is not to be had at once, and when the wait has ended. */
+    waits?: (waiting: boolean) => void
   ) => Effect.Effect<Held | undefined | "late">
   /** Ends a turn. `reusable`: nothing is open on the connection, and nobody else will touch it. */
   readonly end: (held: Held | undefined, reusable: boolean) => Effect.Effect<void>
@@ -64,33 +66,38 @@ export const makeTurns = (bound: number, patienceMillis: number | undefined): Tu
       return held === undefined ? free : Effect.zipRight(held.release, free)
     })
 
-  const wait = Effect.async<Held | undefined | "late">((resume) => {
-    let given: { readonly held: Held | undefined } | undefined
-    const give = (held: Held | undefined): void => {
-      clearTimeout(timer)
-      given = { held }
-      resume(Effect.succeed(held))
-    }
-    const timer =
-      patienceMillis === undefined
-        ? undefined
-        : setTimeout(() => {
-            waiting.delete(give)
-            resume(Effect.succeed("late" as const))
-          }, patienceMillis)
-    waiting.add(give)
-    return Effect.suspend(() => {
-      clearTimeout(timer)
-      waiting.delete(give)
-      return given === undefined ? Effect.void : end(given.held, true) // it came, and its fiber was interrupted before it had it
+  const wait = (waits: ((waiting: boolean) => void) | undefined) =>
+    Effect.async<Held | undefined | "late">((resume) => {
+      let given: { readonly held: Held | undefined } | undefined
+      const give = (held: Held | undefined): void => {
+        clearTimeout(timer)
+        waits?.(false)
+        given = { held }
+        resume(Effect.succeed(held))
+      }
+      const timer =
+        patienceMillis === undefined
+          ? undefined
+          : setTimeout(() => {
+              waiting.delete(give)
+              waits?.(false)
+              resume(Effect.succeed("late" as const))
+            }, patienceMillis)
+      waiting.add(give)
+      waits?.(true)
+      return Effect.suspend(() => {
+        clearTimeout(timer)
+        waiting.delete(give)
+        waits?.(false)
+        return given === undefined ? Effect.void : end(given.held, true) // it came, and its fiber was interrupted before it had it
+      })
     })
-  })
 
   return {
     end,
-    take: (restore) =>
+    take: (restore, waits) =>
       Effect.suspend(() => {
-        if (taken === bound) return restore(wait)
+        if (taken === bound) return restore(wait(waits))
         taken++
         return Effect.succeed(undefined)
       })

@@ -115,5 +115,29 @@ export const callbackMutants: ReadonlyArray<Mutant> = [
     to: "Effect.sleep(found.for)",
     suite: "test/claimLoop.test.ts",
     test: "a worker whose queue is at its rate asks again when the database says, and after half a minute at the latest: the rate may be raised"
+  },
+  {
+    name: "claim for each free permit while plenty of attempts wait for a connection",
+    file: "src/internal/claimLoop.ts",
+    from: "free < manyGathered(on.permits) && hasPlenty(on.waiting)",
+    to: "free < 0 && hasPlenty(on.waiting)",
+    suite: "test/claimLoop.test.ts",
+    test: "wait for more of them while plenty of the queue's attempts wait for a connection, and not for ever"
+  },
+  {
+    name: "gather permits for ever",
+    file: "src/internal/claimLoop.ts",
+    from: "      leftMillis > 0 && free",
+    to: "      free",
+    suite: "test/claimLoop.test.ts",
+    test: "wait for more of them while plenty of the queue's attempts wait for a connection, and not for ever"
+  },
+  {
+    name: "let somebody who misses an answer wait with the patient",
+    file: "src/internal/batcher.ts",
+    from: "queue.every(({ item }) => isPatient(item))",
+    to: "queue.some(({ item }) => isPatient(item))",
+    suite: "test/batcher.test.ts",
+    test: "wait longer while nobody misses the answers: until somebody does, there are many, or it is long"
   }
 ]

@@ -31,8 +31,8 @@ export const poolMutants: ReadonlyArray<Mutant> = [
   {
     name: "ask the application's connection for evidence",
     file: "src/internal/attemptLife.ts",
-    from: `reconciliation.settle(entry, handler, exit))`,
-    to: `Effect.zipRight(Effect.ignore(finalizing.pool.client.unsafe('select from "awa".meta')), reconciliation.settle(entry, handler, exit)))`,
+    from: "      return reconciliation.unsafeSettle(",
+    to: `      Effect.runFork(Effect.ignore(finalizing.pool.client.unsafe('select from "awa".meta')))\n      return reconciliation.unsafeSettle(`,
     suite: separation,
     test: separate
   },

@@ -202,11 +202,20 @@ export const reconciliation = Layer.effect(
     const recorder = yield* Recorder
     return {
       ...service,
-      settle: (entry, handler, exit) => {
+      unsafeSettle: (entry, handler, exit, settled, unsettled) => {
         const key = keyOf(entry.attempt.token)
+        const record = ({ how }: { readonly how: string }): void =>
+          recorder.record({ event: "settled", ...key, answer: how })
         recorder.record({ event: "exit", ...key, answer: Exit.isSuccess(exit) ? "success" : "failure" })
-        return Effect.tap(service.settle(entry, handler, exit), ({ how }) =>
-          Effect.sync(() => recorder.record({ event: "settled", ...key, answer: how }))
+        service.unsafeSettle(
+          entry,
+          handler,
+          exit,
+          (proof) => {
+            if (Exit.isSuccess(proof)) record(proof.value)
+            settled(proof)
+          },
+          (rest) => unsettled(Effect.tap(rest, (proof) => Effect.sync(() => record(proof))))
         )
       }
     }

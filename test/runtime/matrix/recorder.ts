@@ -107,20 +107,25 @@ export const listeningPool = (recorder: Recorder) =>
 export const listeningReconciliation = (recorder: Recorder, options: Reconciliation.ReconciliationOptions) =>
   Layer.scoped(
     Reconciliation.Reconciliation,
-    Effect.map(Reconciliation.make(options), (real) => ({
+    Effect.map(Reconciliation.make(options), (real): Reconciliation.Reconciliation["Type"] => ({
       ...real,
-      settle: (entry: Entry, ...rest: readonly [Parameters<typeof real.settle>[1], Exit.Exit<unknown, unknown>]) => {
+      unsafeSettle: (entry, handler, exit, settled, unsettled) => {
         const of = attemptKey(entry.attempt.token)
-        const note = (what: "exit" | "settled", detail: string) =>
-          Effect.sync(() => {
-            const at = performance.now()
-            recorder.recorded.push({ what, of, detail, at, silentMillis: at - entry.aliveAtMillis })
-          })
-        const [handler, exit] = rest
+        const note = (what: "exit" | "settled", detail: string): void => {
+          const at = performance.now()
+          recorder.recorded.push({ what, of, detail, at, silentMillis: at - entry.aliveAtMillis })
+        }
         recorder.entries.set(of, entry)
-        return note("exit", Exit.isSuccess(exit) ? "success" : exitClassOf(exit.cause)).pipe(
-          Effect.zipRight(real.settle(entry, handler, exit)),
-          Effect.tap(({ how }) => note("settled", how))
+        note("exit", Exit.isSuccess(exit) ? "success" : exitClassOf(exit.cause))
+        real.unsafeSettle(
+          entry,
+          handler,
+          exit,
+          (proof) => {
+            if (Exit.isSuccess(proof)) note("settled", proof.value.how)
+            settled(proof)
+          },
+          (rest) => unsettled(Effect.tap(rest, ({ how }) => Effect.sync(() => note("settled", how))))
         )
       }
     }))
