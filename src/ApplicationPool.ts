@@ -14,14 +14,17 @@ import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
+import type * as RuntimeFlags from "effect/RuntimeFlags"
 import { ApplicationTransaction } from "./ApplicationTransaction.js"
 import { acquire, discard, guard, isIdle, within } from "./internal/applicationConnection.js"
 import { makeFinalizations } from "./internal/commitGuard.js"
+import { beginText } from "./internal/beginText.js"
 import { checkBudget } from "./internal/connectionBudget.js"
 import { monotonicMillis } from "./internal/monotonic.js"
+import { sendBegin } from "./internal/pgClient.js"
 import { type PoolMismatch, samePrimary, serverVersion } from "./internal/samePrimary.js"
 import { runBody } from "./internal/transactionBody.js"
-import { beginText, type Closing, commit, noClosing, rollback } from "./internal/transactionEnd.js"
+import { type Closing, commit, noClosing, rollback } from "./internal/transactionEnd.js"
 import { type Held, makeTurns, type Turns } from "./internal/turns.js"
 import { CompletionMissing, type TransactionError, TransactionUnavailable } from "./JobError.js"
 import { type ConnectionBudgetExceeded, type DatabaseError, PoolMisconfigured } from "./PoolError.js"
@@ -127,6 +130,12 @@ interface Makings {
 
 type Restore = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
 
+/** Whether the caller of a transaction can be interrupted, and how its body can be where it can. */
+interface Caller {
+  readonly restore: Restore
+  readonly runtimeFlags: RuntimeFlags.RuntimeFlags
+}
+
 const noConnection = (cause?: SqlError): TransactionUnavailable =>
   cause === undefined
     ? new TransactionUnavailable({ reason: "the application pool gave no connection in time" })
@@ -135,42 +144,39 @@ const noConnection = (cause?: SqlError): TransactionUnavailable =>
 const makeTransaction =
   (makings: Makings): ApplicationPool["Type"]["transactionClosing"] =>
   (body, closing, waits) =>
-    Effect.uninterruptibleMask((restore) =>
-      Effect.flatMap(Effect.serviceOption(SqlClient.TransactionConnection), (open) =>
-        Option.isSome(open)
-          ? Effect.fail(new TransactionUnavailable({ reason: "a transaction is open already on this fiber" }))
-          : Effect.flatMap(makings.turns.take(restore, waits), (turn) =>
-              turn === "late" ? Effect.fail(noConnection()) : inTurn(makings, restore, turn, body, closing)
+    Effect.withFiberRuntime((fiber, { runtimeFlags }) =>
+      Context.getOption(fiber.currentContext, SqlClient.TransactionConnection)._tag === "Some"
+        ? Effect.fail(new TransactionUnavailable({ reason: "a transaction is open already on this fiber" }))
+        : Effect.uninterruptibleMask((restore) =>
+            Effect.flatMap(makings.turns.take(restore, waits), (turn) =>
+              turn === "late"
+                ? Effect.fail(noConnection())
+                : inTurn(makings, { restore, runtimeFlags }, turn, body, closing)
             )
-      )
+          )
     )
 
 /** With the connection that the turn came with, or one of the pool. */
 const inTurn = <A, E, R, B, EClosing>(
   makings: Makings,
-  restore: Restore,
+  caller: Caller,
   handedOn: Held | undefined,
   body: Effect.Effect<A, E, R>,
   closing: (value: A) => Closing<B, EClosing>
 ): Effect.Effect<B, E | EClosing | TransactionError, Exclude<R, InTransaction>> => {
   let held = handedOn
   let reusable = false
+  const intact = (): void => {
+    reusable = true
+  }
   const transaction =
-    held === undefined ? Effect.tap(reserved(makings, restore), (own) => void (held = own)) : Effect.succeed(held)
-  return transaction.pipe(
-    Effect.flatMap(({ connection }) =>
-      inTransaction(makings, restore, connection, body, closing, () => {
-        reusable = true
-      })
-    ),
-    Effect.exit,
-    Effect.flatMap((exit) =>
-      Effect.zipRight(
-        Effect.suspend(() => makings.turns.end(held, reusable)),
-        exit
-      )
-    )
-  )
+    handedOn === undefined
+      ? Effect.flatMap(reserved(makings, caller.restore), (own) => {
+          held = own
+          return inTransaction(makings, caller, own.connection, body, closing, intact)
+        })
+      : inTransaction(makings, caller, handedOn.connection, body, closing, intact)
+  return Effect.flatMap(Effect.exit(transaction), (exit) => Effect.zipRight(makings.turns.end(held, reusable), exit))
 }
 
 const reserved = ({ client, maximumMillis }: Makings, restore: Restore): Effect.Effect<Held, TransactionUnavailable> =>
@@ -185,20 +191,25 @@ const reserved = ({ client, maximumMillis }: Makings, restore: Restore): Effect.
 /** `intact` is called when the connection is as it was before: committed, and touched by nobody any more. */
 const inTransaction = <A, E, R, B, EClosing>(
   { begin, client, maximumMillis }: Makings,
-  restore: Restore,
+  { restore, runtimeFlags }: Caller,
   connection: Connection,
   body: Effect.Effect<A, E, R>,
   closing: (value: A) => Closing<B, EClosing>,
   intact: () => void
-): Effect.Effect<B, E | EClosing | TransactionError, Exclude<R, InTransaction>> =>
-  Effect.gen(function* () {
-    const began = yield* within(connection, connection.executeRaw(begin, []), maximumMillis)
+): Effect.Effect<B, E | EClosing | TransactionError, Exclude<R, InTransaction>> => {
+  const beginning = within(
+    connection,
+    (client, told) => sendBegin(client, maximumMillis, told),
+    connection.executeRaw(begin, []),
+    maximumMillis
+  )
+  return Effect.flatMap(beginning, (began) => {
     if (Option.isNone(began) || Exit.isFailure(began.value)) {
-      yield* discard(connection)
-      return yield* new TransactionUnavailable({
-        reason: "BEGIN failed",
-        cause: Option.isSome(began) && Exit.isFailure(began.value) ? Cause.squash(began.value.cause) : undefined
-      })
+      const cause = Option.isSome(began) && Exit.isFailure(began.value) ? Cause.squash(began.value.cause) : undefined
+      return Effect.zipRight(
+        discard(connection),
+        Effect.fail(new TransactionUnavailable({ reason: "BEGIN failed", cause }))
+      )
     }
     const begunAt = monotonicMillis()
     const own = guard(connection)
@@ -208,26 +219,28 @@ const inTransaction = <A, E, R, B, EClosing>(
       connection: own.connection,
       finalizations
     }).pipe(Context.add(SqlClient.SqlClient, client), Context.add(SqlClient.TransactionConnection, [own.connection, 0]))
-    const { clean, exit } = yield* runBody(body, context, connection, restore, maximumMillis)
-    own.close()
-    if (Exit.isFailure(exit)) {
-      if (clean) yield* rollback(connection)
-      if (own.tainted()) yield* discard(connection)
-      return yield* Effect.failCause(exit.cause)
-    }
-    if (finalizations.failed()) {
-      yield* rollback(connection)
-      return yield* new CompletionMissing({
-        sqlState: "WA007",
-        reason: "a completion in it failed and the failure was swallowed"
+    const running = runBody(body, context, connection, restore, runtimeFlags, maximumMillis)
+    return Effect.flatMap(running, ({ clean, exit }): Effect.Effect<B, E | EClosing | TransactionError> => {
+      own.close()
+      if (Exit.isFailure(exit)) {
+        return Effect.zipRight(undone(connection, clean, own.tainted()), Effect.failCause(exit.cause))
+      }
+      if (finalizations.failed()) {
+        const reason = "a completion in it failed and the failure was swallowed"
+        return Effect.zipRight(rollback(connection), Effect.fail(new CompletionMissing({ sqlState: "WA007", reason })))
+      }
+      const left = Math.max(0, maximumMillis - (monotonicMillis() - begunAt))
+      return Effect.flatMap(Effect.exit(commit(connection, finalizations, closing(exit.value), left)), (answer) => {
+        if (own.tainted()) return Effect.zipRight(discard(connection), answer)
+        if (Exit.isSuccess(answer) && isIdle(connection)) intact()
+        return answer
       })
-    }
-    const left = Math.max(0, maximumMillis - (monotonicMillis() - begunAt))
-    const answer = yield* Effect.exit(commit(connection, finalizations, closing(exit.value), left))
-    if (own.tainted()) yield* discard(connection)
-    else if (Exit.isSuccess(answer) && isIdle(connection)) intact()
-    return yield* answer
+    })
   })
+}
+
+const undone = (connection: Connection, clean: boolean, tainted: boolean): Effect.Effect<void> =>
+  Effect.zipRight(clean ? rollback(connection) : Effect.void, tainted ? discard(connection) : Effect.void)
 
 type MakeError = SqlError | DatabaseError | PoolMismatch | PoolMisconfigured | ConnectionBudgetExceeded
 

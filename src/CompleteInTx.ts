@@ -62,6 +62,7 @@ export const make = (schema: string): CompleteInTx["Type"] => {
       if (fields instanceof TokenRejected) return undefined
       return {
         text: closingText(fields),
+        prepared: { text, values: [...tokenValues(fields), null] },
         read: (row) => {
           if (!Predicate.hasProperty(row, "xid") || !Predicate.hasProperty(row, "at")) return undefined
           const value = readReceipt(kind, token, row.xid, row.at)

@@ -23,6 +23,7 @@ import {
   tokenValues
 } from "./internal/completionCall.js"
 import { driverFinalize } from "./internal/driverFinalize.js"
+import { noteExpected, whereExpected } from "./internal/expectations.js"
 import { encodeJob, insertText, jobsText, readAnswers, refusedJobs } from "./internal/enqueueCall.js"
 import { runningOf, type TokenFields } from "./internal/makeToken.js"
 import { sqlStateOf } from "./internal/sqlState.js"
@@ -75,9 +76,6 @@ export interface CompleteOptions {
   readonly expect?: boolean
 }
 
-/** In which transaction a completion is expected, by attempt. */
-const expected = new WeakMap<FinalizationToken, bigint>()
-
 const fieldsOf = (token: FinalizationToken): TokenFields => {
   const fields = knownFields(token)
   if (fields instanceof TokenRejected) throw fields
@@ -114,7 +112,7 @@ export const expectCompletion = async (
   ]
   try {
     const [row] = await query(expectationText(schemaOf(attempt.token)), values)
-    if (typeof row?.["xid"] === "string") expected.set(attempt.token, BigInt(row["xid"]))
+    if (typeof row?.["xid"] === "string") noteExpected(attempt.token, BigInt(row["xid"]))
   } catch (error) {
     switch (Option.getOrUndefined(sqlStateOf(error))) {
       case "3B001":
@@ -129,7 +127,7 @@ export const expectCompletion = async (
 
 /** Whether it was this transaction that was told, and not an earlier one of the same handler. */
 const isExpected = async (query: Query, token: FinalizationToken): Promise<boolean> => {
-  const xid = expected.get(token)
+  const xid = whereExpected(token)
   if (xid === undefined) return false
   const [row] = await query("select pg_catalog.pg_current_xact_id_if_assigned()::text as xid", [])
   return row?.["xid"] === String(xid)

@@ -53,6 +53,8 @@ export interface AttemptHandle {
   readonly progress: Progress
   /** What was last said of the progress, as JSON text. */
   readonly progressText: () => string | undefined
+  /** Notes that the attempt waits for a connection, or does so no more. */
+  readonly waits: (waiting: boolean) => void
   readonly callbackResult: Option.Option<unknown>
   readonly callback: <A, I>(
     options: CallbackOptions<A, I>

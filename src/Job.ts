@@ -257,7 +257,7 @@ export const make = <
     toLayerCallerOwned: (run) =>
       register("caller-owned", (handle, payload) =>
         Effect.flatMap(InstalledSchema, (schema) => {
-          bindToken(handle.token, { schema, progress: handle.progressText })
+          bindToken(handle.token, { schema, progress: handle.progressText, waits: handle.waits })
           return run({
             ...attemptOf(kind, handle, payload),
             token: handle.token,

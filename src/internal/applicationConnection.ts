@@ -8,6 +8,7 @@ import * as Predicate from "effect/Predicate"
 import * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import { destroySocket } from "./destroySocket.js"
+import { isPgClient, type PgClient, type Told } from "./pgClient.js"
 
 const ended = new SqlError({
   message: "The transaction has ended",
@@ -137,40 +138,30 @@ export const isIdle = (connection: Connection): boolean => {
 
 /**
  * The exit of a statement, or none when it has not ended in time: then its connection has been ended under it. It must not be
- * interrupted: interrupting a statement of this driver cancels whatever its backend is doing by then. No fiber of its own, since this
- * is done for every transaction; but for a connection that cannot be ended here, whose statement is left to itself.
+ * interrupted: interrupting a statement of this driver cancels whatever its backend is doing by then. No more than one step, since this
+ * is done for every transaction; but for a connection that cannot be ended here, whose `statement` is left to itself.
  *
  * @internal
  */
-export const within = <A, E>(
+export const within = (
   connection: Connection,
-  statement: Effect.Effect<A, E>,
+  send: (client: PgClient, told: Told) => unknown,
+  statement: Effect.Effect<unknown, SqlError>,
   millis: number
-): Effect.Effect<Option.Option<Exit.Exit<A, E>>> => {
+): Effect.Effect<Option.Option<Exit.Exit<unknown, unknown>>> => {
   const client = clientOf(connection)
-  if (client === undefined) return Effect.flatMap(Effect.forkDaemon(statement), (fiber) => observe(fiber, millis))
-  return Effect.suspend(() => {
+  if (!isPgClient(client)) return Effect.flatMap(Effect.forkDaemon(statement), (fiber) => observe(fiber, millis))
+  return Effect.async((resume) => {
     let late = false
     const timer = setTimeout(() => {
       late = true
       endClient(client)
       destroySocket(client) // to end may be to wait for what is under way
     }, millis)
-    return Effect.map(Effect.exit(statement), (exit) => {
+    send(client, (error, result) => {
       clearTimeout(timer)
-      return late ? Option.none() : Option.some(exit)
+      const failed = error !== undefined && error !== null
+      resume(Effect.succeed(late ? Option.none() : Option.some(failed ? Exit.fail(error) : Exit.succeed(result))))
     })
   })
-}
-
-/** @internal The command tag of the last statement that the server answered. */
-export const lastCommand = (result: unknown): string => {
-  const results: unknown = Array.isArray(result) ? result.at(-1) : result
-  return Predicate.hasProperty(results, "command") && typeof results.command === "string" ? results.command : ""
-}
-
-/** @internal The first row of the first statement that the server answered. */
-export const firstRow = (result: unknown): unknown => {
-  const first: unknown = Array.isArray(result) ? result.at(0) : result
-  return Predicate.hasProperty(first, "rows") && Array.isArray(first.rows) ? first.rows.at(0) : undefined
 }

@@ -72,6 +72,7 @@ export const attemptHandle = (entry: Entry, finalizing: Finalizing): AttemptHand
     idempotencyKey: `${finalizing.origin}:${attempt.token.jobId}`,
     progress: progressOf(entry),
     progressText: () => entry.progress?.json,
+    waits,
     callbackResult: attempt.callbackResult,
     callback: ({ result, timeout }) => {
       const decode = Schema.decodeUnknown(result)
@@ -94,7 +95,7 @@ export const attemptHandle = (entry: Entry, finalizing: Finalizing): AttemptHand
     transaction: finalizing.pool.transaction,
     completeInTx,
     finalize: (kind, body) => {
-      const end = Effect.suspend(() => {
+      const ending = Effect.flatMap(body, () => {
         const closing = entry.progress === undefined ? finalizing.completeInTx.closing(kind, attempt.token) : undefined
         return closing === undefined
           ? completeInTx(kind).pipe(
@@ -103,7 +104,7 @@ export const attemptHandle = (entry: Entry, finalizing: Finalizing): AttemptHand
             )
           : Effect.succeed(closing)
       })
-      return finalizing.pool.transactionClosing(Effect.zipRight(body, end), (closing) => closing, waits).pipe(noteGated)
+      return noteGated(finalizing.pool.transactionClosing(ending, (closing) => closing, waits))
     }
   }
 }

@@ -29,6 +29,14 @@ export const completionClosing =
     `${job_id}::bigint, ${run_lease}::bigint, ${claim_slot}::integer, ${receipt_id}::bigint, ${batch_id}::bigint, ` +
     `${batch_index}::integer); `
 
+/** @internal The expectation of a completion, in a text of several statements; its row has `xid`, too. */
+export const expectationOf =
+  (schema: string) =>
+  ({ batch_id, batch_index, claim_slot, job_id, receipt_id, run_lease }: TokenFields): string =>
+    `select ${quoteIdentifier(schema)}.expect_completion(` +
+    `${job_id}::bigint, ${run_lease}::bigint, ${claim_slot}::integer, ${receipt_id}::bigint, ${batch_id}::bigint, ` +
+    `${batch_index}::integer)::text, pg_catalog.pg_current_xact_id()::text as xid`
+
 /**
  * Answers one row, `xid`. With `$7`, in milliseconds, the server ends the transaction in which a statement, a pause, or from 17 on
  * all of it takes longer; that last limit is switched off first, since a timer that a default has started keeps its time. No column

@@ -45,6 +45,7 @@ const errorOf = (phase: Phase, token: Token, cause: unknown): Known => {
     const error = completeError(token, cause)
     return isKnown(error) ? error : new BodyFailed({ cause })
   }
+  if (isKnown(cause)) return cause
   const state = Option.getOrUndefined(sqlStateOf(cause))
   if (state === "WA007") {
     return new CompletionMissing({ sqlState: state, reason: "its completion was rolled back with a savepoint" })
@@ -64,7 +65,7 @@ export interface Step {
   /** The driver has given a connection: the time runs. Throws when nobody waits for it any more. */
   readonly begun: () => void
   readonly beforeCompletion: () => void
-  /** The completion is there: from here on only the database knows. Throws when it was given up. */
+  /** The completion is there, or on its way with COMMIT: from here on only the database knows. Throws when it was given up. */
   readonly completed: () => void
   readonly maximumMillis: number
 }

@@ -26,6 +26,8 @@ export interface Running {
   readonly schema: string
   /** What the handler last said of its progress, as JSON text. */
   readonly progress: () => string | undefined
+  /** Notes that the attempt waits for a connection, or does so no more. */
+  readonly waits: (waiting: boolean) => void
 }
 
 const trusted = { disableValidation: true }

@@ -1,5 +1,6 @@
 import * as Effect from "effect/Effect"
 import * as Metric from "effect/Metric"
+import * as MetricLabel from "effect/MetricLabel"
 import * as LogLevel from "effect/LogLevel"
 import type { Token } from "./makeToken.js"
 import type { SettledHow } from "./makeSettled.js"
@@ -80,7 +81,19 @@ export const observe = (
 
 /** @internal The same at once, of an attempt of which nothing else is to be told. */
 export const observeNow = (subject: Subject, verdict: SettledHow): void =>
-  reconciliationOf(verdict, subject.exitClass).unsafeUpdate(1, [])
+  metrics.reconciliations.unsafeUpdate(1, labelsOf(verdict, subject.exitClass))
+
+const labels = new Map<string, Array<MetricLabel.MetricLabel>>()
+
+/** The same array each time: by that a metric knows again what it has looked up. */
+const labelsOf = (verdict: SettledHow, exitClass: ExitClass): ReadonlyArray<MetricLabel.MetricLabel> => {
+  const key = `${verdict} ${exitClass}`
+  const known = labels.get(key)
+  if (known !== undefined) return known
+  const made = [MetricLabel.make("verdict", verdict), MetricLabel.make("exit", exitClass)]
+  labels.set(key, made)
+  return made
+}
 
 const tagged = new Map<string, typeof metrics.reconciliations>()
 

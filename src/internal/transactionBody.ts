@@ -2,10 +2,13 @@ import type { Connection } from "@effect/sql/SqlConnection"
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
-import * as Fiber from "effect/Fiber"
+import type * as Fiber from "effect/Fiber"
 import * as FiberId from "effect/FiberId"
 import * as FiberRef from "effect/FiberRef"
+import * as FiberRefs from "effect/FiberRefs"
 import * as Option from "effect/Option"
+import * as Runtime from "effect/Runtime"
+import type * as RuntimeFlags from "effect/RuntimeFlags"
 import { TransactionTooLong } from "../JobError.js"
 import { discard, observe } from "./applicationConnection.js"
 
@@ -20,6 +23,8 @@ const abandonMillis = 1_000
  * it that cannot be interrupted, and whose answer never comes, ends with the connection. A body that does not end even then is not
  * waited for: its attempt would be held, and beaten for, by code that can no longer commit anything.
  *
+ * `flags` are the caller's own: a body can be interrupted where its caller can.
+ *
  * @internal
  */
 export const runBody = <A, E, R, S>(
@@ -27,20 +32,52 @@ export const runBody = <A, E, R, S>(
   services: Context.Context<S>,
   connection: Connection,
   restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>,
+  flags: RuntimeFlags.RuntimeFlags,
   maximumMillis: number
-): Effect.Effect<
-  { readonly exit: Exit.Exit<A, E | TransactionTooLong>; readonly clean: boolean },
-  never,
-  Exclude<R, S>
-> =>
+): Effect.Effect<Ended<A, E>, never, Exclude<R, S>> =>
+  Effect.withFiberRuntime<Ended<A, E>, never, Exclude<R, S>>((parent) => {
+    // the caller's context lacks of R what the services are
+    const context = Context.unsafeMake<R>(Context.merge(parent.currentContext, services).unsafeMap)
+    // Of nobody: as a child, a body that is left behind would keep the handler's fiber from ending. Every way out of here ends it.
+    // What it needs is in its context from its start: to set that there, and to set it back, is work for each transaction.
+    const fiber = Runtime.runFork(Runtime.make({ context, runtimeFlags: flags, fiberRefs: parent.getFiberRefs() }))(
+      body
+    )
+    return Effect.flatMap(Effect.exit(restore(observe(fiber, maximumMillis))), (waited) => {
+      if (Exit.isFailure(waited) || Option.isNone(waited.value))
+        return overdue(fiber, connection, waited, maximumMillis)
+      const ended = Effect.succeed({ exit: waited.value.value, clean: true })
+      const inherited = toInherit(parent, fiber)
+      return inherited === undefined ? ended : Effect.zipRight(Effect.inheritFiberRefs(inherited), ended)
+    })
+  })
+
+interface Ended<A, E> {
+  readonly exit: Exit.Exit<A, E | TransactionTooLong>
+  readonly clean: boolean
+}
+
+/** What the body has set of its fiber's is its caller's now, as if there were one fiber; but for the transaction's own services. */
+const toInherit = <A, E, B, F>(
+  parent: Fiber.RuntimeFiber<A, E>,
+  fiber: Fiber.RuntimeFiber<B, F>
+): FiberRefs.FiberRefs | undefined => {
+  const [before, after] = [parent.getFiberRefs(), fiber.getFiberRefs()]
+  for (const [ref, [[, value]]] of after.locals) {
+    if (ref === FiberRef.currentContext || before.locals.get(ref)?.[0][1] === value) continue
+    return FiberRefs.delete(after, FiberRef.currentContext)
+  }
+  return undefined
+}
+
+/** The body was interrupted, or its time is over. */
+const overdue = <A, E>(
+  fiber: Fiber.RuntimeFiber<A, E>,
+  connection: Connection,
+  waited: Exit.Exit<unknown>,
+  maximumMillis: number
+): Effect.Effect<Ended<A, E>> =>
   Effect.gen(function* () {
-    // a daemon: as a child, a body that is left behind would keep the handler's fiber from ending. Every way out of here ends it
-    const fiber = yield* Effect.forkDaemon(provided(restore(body), services))
-    const waited = yield* Effect.exit(restore(observe(fiber, maximumMillis)))
-    if (Exit.isSuccess(waited) && Option.isSome(waited.value)) {
-      yield* Fiber.inheritAll(fiber)
-      return { exit: waited.value.value, clean: true }
-    }
     fiber.unsafeInterruptAsFork(FiberId.none)
     const ended = yield* observe(fiber, bodyGraceMillis)
     if (Option.isNone(ended)) {
@@ -58,20 +95,3 @@ export const runBody = <A, E, R, S>(
       clean: Option.isSome(ended)
     }
   })
-
-/**
- * The effect with these services besides its fiber's. Nothing can come between, in a fiber that is not interruptible itself, so the
- * fiber's context is put back without a finalizer: `Effect.provide` is a fourteenth of a caller-owned job's steps.
- */
-const provided = <A, E, R, S>(
-  effect: Effect.Effect<A, E, R>,
-  services: Context.Context<S>
-): Effect.Effect<A, E, Exclude<R, S>> =>
-  Effect.flatMap(FiberRef.get(FiberRef.currentContext), (before) =>
-    FiberRef.set(FiberRef.currentContext, Context.merge(before, services)).pipe(
-      // eslint-disable-next-line @typescript-eslint/consistent-type-assertions -- these services are what its fiber's context holds by then
-      Effect.zipRight(Effect.exit(effect as Effect.Effect<A, E, Exclude<R, S>>)),
-      Effect.zipLeft(FiberRef.set(FiberRef.currentContext, before)),
-      Effect.flatten
-    )
-  )

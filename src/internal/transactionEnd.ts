@@ -5,36 +5,26 @@ import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
 import type { Finalizations } from "../ApplicationTransaction.js"
 import { CommitUnknown, CompletionMissing, RolledBack } from "../JobError.js"
-import { discard, firstRow, isIdle, lastCommand, within } from "./applicationConnection.js"
+import { discard, isIdle, within } from "./applicationConnection.js"
+import { serverSlackMillis } from "./beginText.js"
 import { guardedCommit } from "./commitGuard.js"
+import { sendClosing } from "./pgClient.js"
+import { firstRow, lastCommand } from "./pgResult.js"
 import { isAmbiguous, isFatal, sqlStateOf } from "./sqlState.js"
 
 /** A rollback that takes longer than this is not waited for: the connection is ended instead, and the server rolls back. */
 const rollbackMillis = 2_000
 
-/** How much later than the client the server ends a transaction, when the client has vanished. */
-const serverSlackMillis = 1_000
-
-/**
- * BEGIN, with the server's own limits, whatever the role or the database says (contract C-40). From 17 on one limit is for the
- * transaction as a whole: it is switched off first, since a timer that a default has started keeps the default's time. A server
- * that cannot get rid of an answer, because its client does not read, sees none of these: the limit of its socket ends that.
- *
- * @internal
- */
-export const beginText = (version: number, maximumMillis: number): string => {
-  const limit = maximumMillis + serverSlackMillis
-  return (
-    `begin; set local statement_timeout = ${limit}; set local idle_in_transaction_session_timeout = ${limit}; ` +
-    `set local tcp_user_timeout = ${limit}` +
-    (version >= 170000 ? `; set local transaction_timeout = 0; set local transaction_timeout = ${limit}` : "")
-  )
-}
-
 /** @internal */
 export const rollback = (connection: Connection): Effect.Effect<void> =>
-  Effect.flatMap(within(connection, connection.executeRaw("rollback", []), rollbackMillis), (exit) =>
-    Option.isSome(exit) && Exit.isSuccess(exit.value) ? Effect.void : discard(connection)
+  Effect.flatMap(
+    within(
+      connection,
+      (client, told) => client.query("rollback", told),
+      connection.executeRaw("rollback", []),
+      rollbackMillis
+    ),
+    (exit) => (Option.isSome(exit) && Exit.isSuccess(exit.value) ? Effect.void : discard(connection))
   )
 
 /**
@@ -45,6 +35,8 @@ export const rollback = (connection: Connection): Effect.Effect<void> =>
 export interface Closing<A, E> {
   /** With its values in it and a semicolon behind: a text of several statements takes no parameters. */
   readonly text: string
+  /** The same with parameters, for a connection on which it can be prepared. */
+  readonly prepared?: { readonly text: string; readonly values: ReadonlyArray<string | null> }
   /** What its row, as an object, answers; undefined when it is none that can be read. */
   readonly read: (row: unknown) => { readonly value: A } | undefined
   /** What an error means that is the statement's own, if it is: then COMMIT was not reached. */
@@ -84,6 +76,10 @@ const closeWith = <A, E>(
   Effect.flatMap(
     within(
       connection,
+      (client, told) =>
+        closing.prepared === undefined || finalizations.noted.length > 0
+          ? client.query(closing.text + guardedCommit(finalizations), told)
+          : sendClosing(client, closing.text, closing.prepared, told),
       connection.executeRaw(closing.text + guardedCommit(finalizations), []),
       maximumMillis + 2 * serverSlackMillis
     ),

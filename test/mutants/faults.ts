@@ -14,7 +14,7 @@ export const faultMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "let the role limit the statements of an application transaction",
-    file: "src/internal/transactionEnd.ts",
+    file: "src/internal/beginText.ts",
     from: "set local statement_timeout = ${limit}; ",
     to: "",
     suite: hostile,
@@ -22,7 +22,7 @@ export const faultMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "let the role limit the pauses of an application transaction",
-    file: "src/internal/transactionEnd.ts",
+    file: "src/internal/beginText.ts",
     from: "; set local idle_in_transaction_session_timeout = ${limit}",
     to: "",
     suite: hostile,

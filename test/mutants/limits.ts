@@ -1,6 +1,6 @@
 import type { Mutant } from "../mutants.js"
 
-const file = "src/internal/transactionEnd.ts"
+const file = "src/internal/beginText.ts"
 const suite = "test/pg/halfOpen.test.ts"
 const frozen = "is ended by the server wherever it hangs, whatever the role says"
 

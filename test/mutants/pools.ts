@@ -73,16 +73,16 @@ export const poolMutants: ReadonlyArray<Mutant> = [
   {
     name: "hand a connection on whatever became of its transaction",
     file: "src/ApplicationPool.ts",
-    from: "Effect.suspend(() => makings.turns.end(held, reusable)),",
-    to: "Effect.suspend(() => makings.turns.end(held, reusable || true)),",
+    from: "makings.turns.end(held, reusable)",
+    to: "makings.turns.end(held, reusable || true)",
     suite: sharedPool,
     test: handsOn
   },
   {
     name: "leave a transaction in the context of its body's fiber",
     file: "src/internal/transactionBody.ts",
-    from: "      Effect.zipLeft(FiberRef.set(FiberRef.currentContext, before)),\n",
-    to: "",
+    from: "    return FiberRefs.delete(after, FiberRef.currentContext)",
+    to: "    return after",
     suite: "test/runtime/CallerOwned.test.ts",
     test: "a caller-owned attempt goes on outside its transaction when that has ended, and can open another"
   },
@@ -158,5 +158,29 @@ export const poolMutants: ReadonlyArray<Mutant> = [
     suite: "test/poolers/Worker.poolers.ts",
     test: "is not believed in transaction mode: polling takes over, visibly, until it is heard again",
     config: "vitest.poolers.config.ts"
+  },
+  {
+    name: "lose what a transaction's body has set of its fiber",
+    file: "src/internal/transactionBody.ts",
+    from: "    return FiberRefs.delete(after, FiberRef.currentContext)",
+    to: "    return undefined",
+    suite: "test/runtime/CallerOwned.test.ts",
+    test: "a caller-owned attempt goes on outside its transaction when that has ended, and can open another"
+  },
+  {
+    name: "prepare on whatever connection",
+    file: "src/internal/pgClient.ts",
+    from: "const direct = Predicate.isNumber(client.processID) && String(client.processID) === row.pid",
+    to: "const direct = true",
+    suite: "test/pg/preparedClosing.test.ts",
+    test: "is prepared on no connection that a pooler may give another backend, with progress neither"
+  },
+  {
+    name: "prepare again where it is taken away",
+    file: "src/internal/pgClient.ts",
+    from: `if (Predicate.hasProperty(error, "code") && error.code === "26000") robbed = true`,
+    to: "",
+    suite: "test/pg/preparedClosing.test.ts",
+    test: "is prepared no more when somebody has taken a prepared statement away"
   }
 ]

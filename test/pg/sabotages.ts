@@ -411,8 +411,8 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "complete with any fingerprint",
     "040_complete_job.sql",
-    " and p_claim_slot >> 12 = m.fingerprint\n",
-    "\n",
+    "  if p_claim_slot >> 12 <> v_meta.fingerprint or not v_meta.ours then",
+    "  if not v_meta.ours then",
     "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
   ),
   of(
@@ -432,8 +432,8 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "accept a batch that was never drawn",
     "040_complete_job.sql",
-    " and p_batch_id <= q.last_value as known",
-    " as known",
+    "  if p_batch_id > (select last_value from {{schema}}.batch_seq) then",
+    "  if false then",
     "test/pg/completeJob.test.ts > complete_job > refuses a token that was forged, with the state that says how"
   ),
   of(

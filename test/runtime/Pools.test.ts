@@ -56,7 +56,7 @@ describe("the two pools", () => {
             )
             assert.sameMembers(
               [...(yield* Ref.get(calls))],
-              ["begin;", "SAVEPOINT", "insert", "insert_batch", "complete_job"]
+              ["begin;", "SAVEPOINT", "insert", "insert_batch", "complete_job", "commit"]
             )
             // the fiber that outlived its transaction did not write on a connection that is somebody else's by now
             assert.deepStrictEqual(

@@ -4,11 +4,10 @@ import type { TransactionSql } from "postgres"
 import * as pg from "./drivers/pg.js"
 import * as postgresJs from "./drivers/postgresJs.js"
 import { leaves, leavesAtOnce } from "./leftBehind.js"
-import { endsUnderBody, failsUnawaited, noticesRollback } from "./particulars.js"
+import { endsUnderBody, failsUnawaited } from "./particulars.js"
 import { conformance } from "./suite.js"
 
 conformance("pg", pg.open, [
-  noticesRollback(),
   endsUnderBody(),
   ...leavesAtOnce<PoolClient>(),
   ...leaves("a statement with a callback", async (_, client: PoolClient, tag, later) => {
