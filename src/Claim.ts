@@ -135,26 +135,29 @@ export const make: Effect.Effect<Claim["Type"], never, RuntimePool> = Effect.map
     `from ${pool.quotedSchema}.claim($1, $2, $3)`
   return {
     take: (queue, slots, runtimeId) =>
-      Effect.map(pool.call({ name: "claim", text, values: [queue, slots, String(runtimeId)] }), (rows) => {
-        const attempts: Array<ClaimedAttempt> = []
-        let busy = false
-        let retryAfter: Duration.Duration | undefined
-        let gated = false
-        let batch: Batch | undefined
-        for (const row of rows) {
-          if (row[0] !== null) {
-            if (row[5] === 1) batch = readBatch(row)
-            if (batch === undefined) throw new TypeError("a claim that does not begin with its batch's first attempt")
-            attempts.push(readAttempt(queue, batch, row))
-            continue
+      Effect.map(
+        pool.call({ name: "claim", prepare: true, text, values: [queue, slots, String(runtimeId)] }),
+        (rows) => {
+          const attempts: Array<ClaimedAttempt> = []
+          let busy = false
+          let retryAfter: Duration.Duration | undefined
+          let gated = false
+          let batch: Batch | undefined
+          for (const row of rows) {
+            if (row[0] !== null) {
+              if (row[5] === 1) batch = readBatch(row)
+              if (batch === undefined) throw new TypeError("a claim that does not begin with its batch's first attempt")
+              attempts.push(readAttempt(queue, batch, row))
+              continue
+            }
+            if (row[13] === true) busy = true
+            if (Predicate.hasProperty(row[10], "gated")) gated = true
+            const retryMillis = Column.nullable(Column.number)(row[15])
+            if (retryMillis !== undefined) retryAfter = Duration.millis(retryMillis)
           }
-          if (row[13] === true) busy = true
-          if (Predicate.hasProperty(row[10], "gated")) gated = true
-          const retryMillis = Column.nullable(Column.number)(row[15])
-          if (retryMillis !== undefined) retryAfter = Duration.millis(retryMillis)
+          return { attempts, busy, retryAfter, gated }
         }
-        return { attempts, busy, retryAfter, gated }
-      })
+      )
   }
 })
 

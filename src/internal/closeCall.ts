@@ -82,6 +82,7 @@ export const makeClose = (pool: RuntimePool["Type"]) => {
     Effect.flatMap(
       pool.call({
         name: "close-completed",
+        prepare: true,
         text: completed,
         values: [flushId, ...tokenBatches(requests.map((request) => request.token))],
         lockTimeoutMillis

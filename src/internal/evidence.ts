@@ -42,14 +42,17 @@ export const makeAskEvidence = (pool: RuntimePool["Type"]): AskEvidence => {
   return (tokens) =>
     Effect.suspend(() => {
       const askedAtMillis = monotonicMillis() // before it is sent: an age that is told later is then no younger than it was
-      return Effect.map(pool.call({ name: "attempt-evidence", text, values: tokenColumns(tokens) }), (rows) => {
-        const answers = new Map(rows.map((row) => [Column.number(row[0]), readEvidence(row, askedAtMillis)]))
-        return tokens.map((_, i) => {
-          const evidence = answers.get(i + 1)
-          if (evidence === undefined) throw new Error("attempt_evidence left an attempt without an answer")
-          return evidence
-        })
-      })
+      return Effect.map(
+        pool.call({ name: "attempt-evidence", prepare: true, text, values: tokenColumns(tokens) }),
+        (rows) => {
+          const answers = new Map(rows.map((row) => [Column.number(row[0]), readEvidence(row, askedAtMillis)]))
+          return tokens.map((_, i) => {
+            const evidence = answers.get(i + 1)
+            if (evidence === undefined) throw new Error("attempt_evidence left an attempt without an answer")
+            return evidence
+          })
+        }
+      )
     })
 }
 

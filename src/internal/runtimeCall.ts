@@ -1,4 +1,5 @@
 import * as Effect from "effect/Effect"
+import * as Predicate from "effect/Predicate"
 import type * as Pg from "pg"
 import type { Row } from "./column.js"
 import { destroySocket } from "./destroySocket.js"
@@ -11,6 +12,8 @@ export interface Statement {
   /** The server's limit for the statement, in milliseconds; the client gives up a little later. */
   readonly timeoutMillis?: number
   readonly lockTimeoutMillis?: number
+  /** Asked so often that it is worth preparing by its name, where the connection is direct; always of the same text. */
+  readonly prepare?: boolean
 }
 
 /** How much later than the server the client gives up: a cancelled statement still has to answer. */
@@ -21,6 +24,16 @@ const begin = (statement: Statement, timeoutMillis: number): string =>
   `set local lock_timeout = ${statement.lockTimeoutMillis ?? timeoutMillis}; ` +
   `set local idle_in_transaction_session_timeout = ${timeoutMillis + clientSlackMillis}; ` +
   "set local standard_conforming_strings = on"
+
+/** Which connections are their backend's own, and no pooler's, that may lend another one: what is prepared on them stays. */
+const direct = new WeakMap<Pg.PoolClient, boolean>()
+
+/** Somebody takes prepared statements off our connections: from then on none is relied upon. */
+let robbed = false
+
+const looked = (client: Pg.PoolClient, pid: unknown): void => {
+  direct.set(client, Predicate.hasProperty(client, "processID") && client.processID === pid)
+}
 
 const noop = (): void => {}
 
@@ -49,6 +62,7 @@ export const runtimeCall = <E>(
         let open = true
         const note = (cause: unknown): void => {
           failure ??= { cause }
+          if (Predicate.hasProperty(cause, "code") && cause.code === "26000") robbed = true
         }
         const finish = (destroy: boolean): void => {
           if (!open) return
@@ -66,11 +80,26 @@ export const runtimeCall = <E>(
           finish(true)
         }, timeoutMillis + clientSlackMillis)
         client.on("error", note)
+        if (!direct.has(client)) {
+          client.query(
+            { text: "select pg_catalog.pg_backend_pid()", rowMode: "array" },
+            (error: Error | null, result: Pg.QueryArrayResult) => {
+              if (error !== null) note(error)
+              else looked(client, result.rows[0]?.[0])
+            }
+          )
+        }
+        const prepared = statement.prepare === true && !robbed && direct.get(client) === true
         client.query(begin(statement, timeoutMillis), (error: Error | null) => {
           if (error !== null) note(error)
         })
         client.query(
-          { text: statement.text, values: [...statement.values], rowMode: "array" },
+          {
+            text: statement.text,
+            values: [...statement.values],
+            rowMode: "array",
+            ...(prepared ? { name: `effect_awa_${statement.name}` } : {})
+          },
           (error: Error | null, result: Pg.QueryArrayResult) => {
             if (error !== null) note(error)
             else rows = result.rows

@@ -47,8 +47,8 @@ export const driverMutants: ReadonlyArray<Mutant> = [
   {
     name: "wait for a body that never ends with its connection",
     file: "src/drivers/Pg.ts",
-    from: "const value = await Promise.race([body(client), lost])",
-    to: "const value = await body(client)",
+    from: "    await orLost(\n      orGivenUp(",
+    to: "    await (\n      orGivenUp(",
     suite,
     test: "pg a connection that the server ends under a waiting body (C-17)"
   },

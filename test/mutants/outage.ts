@@ -125,8 +125,16 @@ export const outageMutants: ReadonlyArray<Mutant> = [
   {
     name: "count a verdict as another",
     file: "src/internal/protocolEvents.ts",
-    from: '"exit", exitClass)',
-    to: '"exit", "success")',
+    from: '"exit", exitClass)\n  tagged.set',
+    to: '"exit", "success")\n  tagged.set',
+    suite: matrix,
+    test: within
+  },
+  {
+    name: "count a confirmed verdict as another",
+    file: "src/internal/protocolEvents.ts",
+    from: 'MetricLabel.make("exit", exitClass)',
+    to: 'MetricLabel.make("exit", "failure")',
     suite: matrix,
     test: within
   },

@@ -13,10 +13,10 @@ const separate = "each side's statements stay on its own connections, in the ser
 
 export const poolMutants: ReadonlyArray<Mutant> = [
   {
-    name: "use a named prepared statement",
+    name: "prepare whatever the runtime asks",
     file: "src/internal/runtimeCall.ts",
-    from: "{ text: statement.text, values",
-    to: "{ name: statement.name, text: statement.text, values",
+    from: "const prepared = statement.prepare === true && !robbed",
+    to: "const prepared = !robbed",
     suite: separation,
     test: separate
   },

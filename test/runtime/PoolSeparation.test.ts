@@ -70,7 +70,7 @@ const ofTheRuntime = (sql: string): boolean =>
     /^(begin isolation level read committed; set local|commit$|listen |select pg_notify|select to_regclass)/.test(
       sql
     ) ||
-    /pg_control_system|max_connections/.test(sql))
+    /pg_control_system|max_connections|pg_backend_pid/.test(sql))
 
 type Operators = Admin.Admin["Type"] & Inspect.Inspect["Type"]
 
@@ -170,9 +170,15 @@ describe(`whatever handlers do, by seed ${seed}`, () => {
               ...by("effect-awa runtime listener").filter(({ sql }) => !sql.startsWith("listen "))
             ]
             assert.deepStrictEqual(strange, [])
-            // nothing is prepared by name, but for the last two statements of a finalization on a connection that is direct
+            // nothing is prepared by name but what is asked for all the time, on connections that are direct
             const how = (application: string) => [...new Set(by(application).map(({ how }) => how))]
-            assert.sameMembers(how("effect-awa runtime"), ["statement", "execute <unnamed>"])
+            assert.sameMembers(how("effect-awa runtime"), [
+              "statement",
+              "execute <unnamed>",
+              "execute effect_awa_claim",
+              "execute effect_awa_attempt-evidence",
+              "execute effect_awa_close-completed"
+            ])
             assert.sameMembers(how("application"), [
               "statement",
               "execute <unnamed>",

@@ -99,6 +99,7 @@ export interface Ratio {
 }
 
 const ours = "effect-awa"
+const byPg = "effect-awa-pg"
 const floor = "floor"
 
 const valueOf = (rows: ReadonlyArray<Row>, peer: string, name: string): number | undefined =>
@@ -128,14 +129,17 @@ export const ratiosOf = (entries: ReadonlyArray<Entry>): ReadonlyArray<Ratio> =>
   against("drain, over the best TypeScript peer", drain, (row) => row.typescript, "≥ 1.6, goal ≥ 2.0")
   against("drain, over the best other peer", drain, (row) => !row.typescript, "≥ 1.5")
   against("bulk enqueue, over the best TypeScript peer", enqueue, (row) => row.typescript, "≥ 1.5")
-  against("caller-owned, over the best peer that completes in the transaction", owned, (row) => row.atomic, "≥ 2")
+  const atomic = bestOf(owned, "perSecond", (row) => row.atomic)
+  for (const [peer, by] of [
+    [byPg, "by node-postgres"],
+    [ours, "by Effect's SqlClient"]
+  ] as const) {
+    const rate = valueOf(owned, peer, "perSecond")
+    const over = (what: string): string => `caller-owned ${by}, over ${what}`
+    add(over(`the best peer that completes in the transaction, ${atomic?.peer ?? "none"}`), rate, atomic?.value, "≥ 2")
+    add(over("the same transaction without a queue"), rate, valueOf(owned, floor, "perSecond"), "≥ 0.60, goal ≥ 0.80")
+  }
   against("a hundred jobs in one transaction, over the best peer", rows("grouped"), () => true, "≥ 2")
-  add(
-    "caller-owned, over the same transaction without a queue",
-    valueOf(owned, ours, "perSecond"),
-    valueOf(owned, floor, "perSecond"),
-    "≥ 0.60, goal ≥ 0.80"
-  )
   add(
     "caller-owned, over the same job by an ordinary handler",
     valueOf(owned, ours, "perSecond"),

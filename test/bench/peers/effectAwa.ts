@@ -2,6 +2,7 @@
 import { SqlClient } from "@effect/sql"
 import { PgClient } from "@effect/sql-pg"
 import { Job } from "effect-awa"
+import * as Pg from "effect-awa/drivers/Pg"
 import * as WorkerLayer from "effect-awa/layers/Worker"
 import { migrate } from "effect-awa/Migrations"
 import * as Worker from "effect-awa/Worker"
@@ -18,7 +19,7 @@ const { version } = Schema.decodeUnknownSync(Schema.parseJson(Schema.Struct({ ve
 
 /** As many handlers run at once: those that finish at once, and those of which so many hold a connection. */
 const concurrency = 2000
-const ownedConcurrency = 100
+const ownedConcurrency = 200
 const connections = 20
 
 const Bench = Job.make("bench", { payload: Schema.Struct({ n: Schema.Int }) })
@@ -31,29 +32,34 @@ const change = (payload: Payload) =>
     (sql) => sql`update bench_accounts set n = n + 1 where id = ${accountOf(payload)}`
   )
 
-/** With `ordinary` as its first argument: the same job by an ordinary handler, for the two lanes beside each other. */
-const ordinaryHandler = process.argv[2] === "ordinary"
+/**
+ * With `ordinary` as its first argument: the same job by an ordinary handler, for the two lanes beside each other. With `pg`: by a
+ * caller-owned handler that writes by node-postgres, as the floor does and the other peers do.
+ */
+const [, , variant] = process.argv
+const ordinaryHandler = variant === "ordinary"
+const byPg = variant === "pg"
 
-const handler = ({ lane, started }: Work) => {
+const update = "update bench_accounts set n = n + 1 where id = $1"
+
+const handler = ({ lane, started }: Work, pool: pg.Pool) => {
   if (lane === "ordinary") return Bench.toLayer((job) => Effect.sync(() => started(job.payload)))
-  return ordinaryHandler
-    ? Bench.toLayer((job) =>
-        Effect.zipRight(
-          Effect.sync(() => started(job.payload)),
-          Effect.asVoid(change(job.payload))
-        )
-      )
-    : Bench.toLayerCallerOwned((job) =>
-        Effect.zipRight(
-          Effect.sync(() => started(job.payload)),
-          job.finalize(change(job.payload))
-        )
-      )
+  const first = (payload: Payload) => Effect.sync(() => started(payload))
+  if (ordinaryHandler) {
+    return Bench.toLayer((job) => Effect.zipRight(first(job.payload), Effect.asVoid(change(job.payload))))
+  }
+  if (byPg) {
+    return Bench.toLayerCallerOwned((job) => {
+      const changed = (client: pg.PoolClient) => client.query(update, [accountOf(job.payload)])
+      return Effect.zipRight(first(job.payload), Pg.finalize(pool, job, changed, { expect: false }))
+    })
+  }
+  return Bench.toLayerCallerOwned((job) => Effect.zipRight(first(job.payload), job.finalize(change(job.payload))))
 }
 
 const client = ({ url }: Place, maxConnections: number) => PgClient.layer({ url: Redacted.make(url), maxConnections })
 
-const layer = (place: Place, work: Work) => {
+const layer = (place: Place, work: Work, pool: pg.Pool) => {
   const total = work.lane === "ordinary" ? concurrency : ownedConcurrency
   const each = { concurrency: Math.max(Math.ceil(total / work.queues.length), Math.min(total, 20)) }
   return WorkerLayer.layer({
@@ -62,18 +68,20 @@ const layer = (place: Place, work: Work) => {
     concurrency: total,
     ...(work.lane === "owned" && !ordinaryHandler ? { callerOwned: connections } : {}),
     database: Config.succeed(Redacted.make(place.url))
-  }).pipe(Layer.provide(handler(work)), Layer.provide(client(place, connections)), Layer.provide(quiet))
+  }).pipe(Layer.provide(handler(work, pool)), Layer.provide(client(place, connections)), Layer.provide(quiet))
 }
 
 await serve({
   describe: {
-    name: ordinaryHandler ? "effect-awa, ordinary handler" : "effect-awa",
+    name: ordinaryHandler ? "effect-awa, ordinary handler" : byPg ? "effect-awa, node-postgres" : "effect-awa",
     version,
     configuration: `concurrency ${concurrency}, caller-owned ${ownedConcurrency} on ${connections} connections; everything else as it comes: fencing, receipts, heartbeats and completed history on; enqueueAll of 1,000`,
     guarantee: "at least once, and completed exactly once; a dead worker's jobs are rescued after 60 s",
     owned: ordinaryHandler
       ? "not atomic: the update commits by itself, the completion follows in a batch"
-      : "the handler's update and the completion in one transaction (job.finalize)",
+      : byPg
+        ? "the handler's update and the completion in one transaction (drivers/Pg's finalize, expect: false)"
+        : "the handler's update and the completion in one transaction (job.finalize)",
     ...(ordinaryHandler
       ? {}
       : {
@@ -93,11 +101,15 @@ await serve({
   },
   work: async (place, work) => {
     if (work.lane === "grouped") return grouped(place, work)
-    const runtime = ManagedRuntime.make(layer(place, work))
+    const pool = new pg.Pool({ connectionString: place.url, max: connections }) // opens nothing until it is asked
+    const runtime = ManagedRuntime.make(layer(place, work, pool))
     await runtime.runtime()
     return {
       settled: () => runtime.runPromise(Effect.flatMap(Worker.Worker, (worker) => worker.drain)),
-      close: () => runtime.dispose()
+      close: async () => {
+        await runtime.dispose()
+        await pool.end()
+      }
     }
   },
   remaining: async ({ url }) => {
