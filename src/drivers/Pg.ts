@@ -16,7 +16,7 @@ import { closableClient } from "../internal/closableClient.js"
 import { completeError } from "../internal/completionCall.js"
 import { driverFinalize, type Step } from "../internal/driverFinalize.js"
 import { orGivenUp } from "../internal/givenUp.js"
-import { sendBegin, type Told } from "../internal/pgClient.js"
+import { isIdleClient, sendBegin, type Told } from "../internal/pgClient.js"
 import { pgCompletion, running } from "../internal/pgCompletion.js"
 import { lastCommand } from "../internal/pgResult.js"
 import { CompletionMissing, type FinalizeError } from "../JobError.js"
@@ -142,7 +142,7 @@ const transaction = async <Kind extends string>(
       })
     )
     step.beforeCompletion()
-    if (client.getTransactionStatus() === "I") {
+    if (isIdleClient(client)) {
       throw new CompletionMissing({ sqlState: "WA007", reason: "its body had ended it" })
     }
     step.completed()

@@ -8,7 +8,7 @@ import * as Predicate from "effect/Predicate"
 import * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import { destroySocket } from "./destroySocket.js"
-import { isPgClient, type PgClient, type Told } from "./pgClient.js"
+import { isIdleClient, isPgClient, type PgClient, type Told } from "./pgClient.js"
 
 const ended = new SqlError({
   message: "The transaction has ended",
@@ -123,18 +123,8 @@ const endClient = (client: unknown): void => {
 export const discard = (connection: Connection): Effect.Effect<void> =>
   Effect.sync(() => endClient(clientOf(connection)))
 
-/**
- * Whether the driver knows that no transaction is open: the server says so with each answer.
- *
- * @internal
- */
-export const isIdle = (connection: Connection): boolean => {
-  const client = clientOf(connection)
-  if (!Predicate.hasProperty(client, "getTransactionStatus") || typeof client.getTransactionStatus !== "function") {
-    return false
-  }
-  return Reflect.apply(client.getTransactionStatus, client, []) === "I"
-}
+/** @internal Whether the driver knows that no transaction is open on it. */
+export const isIdle = (connection: Connection): boolean => isIdleClient(clientOf(connection))
 
 /**
  * The exit of a statement, or none when it has not ended in time: then its connection has been ended under it. It must not be

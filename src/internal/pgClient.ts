@@ -17,6 +17,12 @@ export type Told = (error: unknown, result?: unknown) => void
 export const isPgClient = (client: unknown): client is PgClient =>
   Predicate.hasProperty(client, "query") && Predicate.isFunction(client.query)
 
+/** @internal Whether the driver knows that no transaction is open: the server says so with each answer. Older ones do not tell. */
+export const isIdleClient = (client: unknown): boolean =>
+  Predicate.hasProperty(client, "getTransactionStatus") &&
+  Predicate.isFunction(client.getTransactionStatus) &&
+  Reflect.apply(client.getTransactionStatus, client, []) === "I"
+
 /** What was learned of a connection by its first transaction. */
 interface Learned {
   readonly version: number

@@ -67,5 +67,13 @@ export const driverMutants: ReadonlyArray<Mutant> = [
     to: "return isAmbiguous(String(state))",
     suite,
     test: "postgres.js lost acknowledgement of COMMIT (C-17)"
+  },
+  {
+    name: "complete in a transaction that a body of node-postgres has ended",
+    file: "src/drivers/Pg.ts",
+    from: "if (isIdleClient(client)) {",
+    to: "if (!isIdleClient(client) && false) {",
+    suite,
+    test: "pg a body that ends its transaction, whose completion was not expected (C-41)"
   }
 ]

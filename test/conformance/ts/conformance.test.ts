@@ -4,10 +4,11 @@ import type { TransactionSql } from "postgres"
 import * as pg from "./drivers/pg.js"
 import * as postgresJs from "./drivers/postgresJs.js"
 import { leaves, leavesAtOnce } from "./leftBehind.js"
-import { endsUnderBody, failsUnawaited } from "./particulars.js"
+import { endsUnderBody, failsUnawaited, seesItsEnd } from "./particulars.js"
 import { conformance } from "./suite.js"
 
 conformance("pg", pg.open, [
+  ...seesItsEnd(),
   endsUnderBody(),
   ...leavesAtOnce<PoolClient>(),
   ...leaves("a statement with a callback", async (_, client: PoolClient, tag, later) => {

@@ -5,6 +5,7 @@ import { TransactionUnavailable } from "effect-awa/JobError"
 import type { Owned } from "../../runtime/world.js"
 import { attempt, Ended, type OwnCase } from "./cases.js"
 import type { DriverUnderTest } from "./driver.js"
+import type { PgUnderTest } from "./drivers/pg.js"
 
 const divides = (query: Driver.Query) => {
   // after the completion is sent, and before its answer lets COMMIT follow
@@ -47,6 +48,30 @@ export const noticesRollback = <Tx>(): OwnCase<DriverUnderTest<Tx> & { readonly 
   rows: 0,
   error: "RolledBack"
 })
+
+/** Without an expectation COMMIT is no failure where a body makes it by itself; the adapter sees that it did. */
+export const seesItsEnd = (): ReadonlyArray<OwnCase<PgUnderTest>> => [
+  {
+    name: "a body that ends its transaction, whose completion was not expected",
+    contract: "C-41",
+    handler: (driver, job) =>
+      driver.unexpected(job, async (client) => {
+        await driver.write(client, job.payload.tag)
+        await client.query("rollback")
+      }),
+    state: "failed",
+    rows: 0,
+    error: "CompletionMissing"
+  },
+  {
+    name: "commit, where the completion was not expected",
+    contract: "C-12",
+    handler: (driver, job) =>
+      driver.unexpected(job, (client) => Promise.resolve(driver.write(client, job.payload.tag))),
+    state: "completed",
+    rows: 1
+  }
+]
 
 /** A refusal that the adapter makes before SQL: its reason is not the server's. */
 export const refusedBeforeSql = <Under>(

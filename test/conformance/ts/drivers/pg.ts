@@ -1,9 +1,17 @@
 import { Effect, Redacted } from "effect"
-import type { Driver } from "effect-awa"
 import * as Adapter from "effect-awa/drivers/Pg"
 import type * as Pg from "pg"
 import type { DriverUnderTest } from "../driver.js"
-import { listeningPool, pastAdapter } from "./listening.js"
+import type { Owned } from "../../../runtime/world.js"
+import { listeningPool } from "./listening.js"
+
+export interface PgUnderTest extends DriverUnderTest<Pg.PoolClient> {
+  /** `finalize` without the expectation that COMMIT is made to fail by. */
+  readonly unexpected: (
+    job: Owned,
+    body: (client: Pg.PoolClient) => Promise<unknown>
+  ) => ReturnType<typeof Adapter.finalize<"charge">>
+}
 
 export const open = (url: Redacted.Redacted) =>
   Effect.map(
@@ -11,8 +19,8 @@ export const open = (url: Redacted.Redacted) =>
       Effect.sync(() => listeningPool(Redacted.value(url))),
       (pool) => Effect.promise(() => pool.end())
     ),
-    (pool): DriverUnderTest<Pg.PoolClient> & { readonly pastAdapter: Driver.Query } => ({
-      pastAdapter: pastAdapter(pool),
+    (pool): PgUnderTest => ({
+      unexpected: (job, body) => Adapter.finalize(pool, job, body, { expect: false }),
       transaction: async (isolation, body) => {
         const client = await pool.connect()
         let broken = false
