@@ -11,7 +11,7 @@ import tseslint from "typescript-eslint"
 const makers = [
   { name: "makeToken", users: ["src/Claim.ts"] },
   { name: "makeReceipt", users: ["src/internal/completionCall.ts"] },
-  { name: "readReceipt", users: ["src/CompleteInTx.ts", "src/Driver.ts"] },
+  { name: "readReceipt", users: ["src/CompleteInTx.ts", "src/Driver.ts", "src/internal/pgCompletion.ts"] },
   { name: "makeSettled", users: ["src/Completion.ts", "src/internal/closeCall.ts", "src/Reconciliation.ts"] }
 ]
 

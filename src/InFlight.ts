@@ -29,12 +29,6 @@ export interface Waiting {
 }
 
 /**
- * @since 0.1.0
- * @category combinators
- */
-export const hasPlenty = ({ count, plenty }: Waiting): boolean => plenty > 0 && count >= plenty
-
-/**
  * One attempt in flight. Mutable, and touched by the worker's own fibers only.
  *
  * @since 0.1.0

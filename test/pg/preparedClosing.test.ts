@@ -33,10 +33,9 @@ const lent = Effect.gen(function* () {
     return yield* claim(session, { limit: n })
   })
   const finalize = Effect.fnUntraced(function* (attempt: Attempt, progress: string | null = null) {
-    const fields = { ...attempt, claim_slot: Number(attempt.claim_slot), batch_index: Number(attempt.batch_index) }
     yield* answered((told) => sendBegin(client, 5_000, told))
-    const values = [...tokenValues(fields), progress]
-    const text = progress === null ? completionClosing("awa")(fields) : undefined
+    const values = [...tokenValues(attempt), progress]
+    const text = progress === null ? completionClosing("awa")(attempt) : undefined
     const result = yield* answered((told) => sendClosing(client, text, { text: completionText("awa"), values }, told))
     expect(Array.isArray(result) ? result.at(-1) : result).toMatchObject({ command: "COMMIT" })
     expect(yield* evidence(session, [attempt])).toEqual([["closed", "completed"]])
