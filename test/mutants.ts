@@ -140,8 +140,8 @@ const runtime: ReadonlyArray<Mutant> = [
     file: "src/internal/classification.ts",
     from: `return evidence.outcome === "completed" ? "accepted" : "stale"`,
     to: `return "stale"`,
-    suite: callerOwned,
-    test: "is accepted from durable evidence when its handler ends with a failure after the commit"
+    suite: "test/runtime/Matrix.test.ts",
+    test: "is settled as the table says, and before its permit is free: within"
   },
   {
     name: "accept any receipt",
