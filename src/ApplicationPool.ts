@@ -145,7 +145,7 @@ const makeTransaction =
   (makings: Makings): ApplicationPool["Type"]["transactionClosing"] =>
   (body, closing, waits) =>
     Effect.withFiberRuntime((fiber, { runtimeFlags }) =>
-      Context.getOption(fiber.currentContext, SqlClient.TransactionConnection)._tag === "Some"
+      Option.isSome(Context.getOption(fiber.currentContext, SqlClient.TransactionConnection))
         ? Effect.fail(new TransactionUnavailable({ reason: "a transaction is open already on this fiber" }))
         : Effect.uninterruptibleMask((restore) =>
             Effect.flatMap(makings.turns.take(restore, waits), (turn) =>
