@@ -182,5 +182,13 @@ export const poolMutants: ReadonlyArray<Mutant> = [
     to: "",
     suite: "test/pg/preparedClosing.test.ts",
     test: "is prepared no more when somebody has taken a prepared statement away"
+  },
+  {
+    name: "let the runtime rely on prepared statements that are gone",
+    file: "src/internal/runtimeCall.ts",
+    from: `if (Predicate.hasProperty(cause, "code") && cause.code === "26000") robbed = true`,
+    to: "",
+    suite: "test/pg/preparedRuntime.test.ts",
+    test: "a runtime's prepared statement that is gone fails once, and nothing is prepared from then on"
   }
 ]
