@@ -4,7 +4,17 @@ import { Deferred, Effect, FiberRef, Ref } from "effect"
 import * as JobOutcome from "effect-awa/JobOutcome"
 import { FaultProxy, Testing } from "effect-awa/testing"
 import { countRows, eventually, insertRow, protocolEvents, rescueNow } from "./support.js"
-import { Charge, Declined, Direct, errorNames, type OwnedHandler, Proxies, type Receipt, run } from "./world.js"
+import {
+  Charge,
+  closing,
+  Declined,
+  Direct,
+  errorNames,
+  type OwnedHandler,
+  Proxies,
+  type Receipt,
+  run
+} from "./world.js"
 
 const enqueueAndDrain = (options?: { readonly maxAttempts?: number }) =>
   Effect.gen(function* () {
@@ -25,9 +35,6 @@ const untyped: Effect.Effect<Receipt> = Effect.sync(() => JSON.parse("{}"))
 const noBeat = { beat: "1 minute" } as const
 
 const finalizing: OwnedHandler = (job) => job.finalize(insertRow(job.payload.tag))
-
-/** COMMIT with what completes: prepared, two statements in one round trip; behind a pooler one text. */
-const closing = /^(select [^]*complete_job\([^]*; )?commit$/i
 
 describe("a caller-owned attempt", () => {
   it.live("commits its rows and its completion together [matrix]", () =>

@@ -51,6 +51,9 @@ export const proxies = (through: (url: string) => string) =>
     })
   )
 
+/** COMMIT with what completes: prepared, two statements in one round trip; behind a pooler one text. */
+export const closing = /^\s*(select [^]*complete_job\([^]*; )?commit\b/i
+
 /** A client of the test itself, which no fault touches. */
 export class Direct extends Context.Tag("test/Direct")<Direct, SqlClient.SqlClient>() {}
 

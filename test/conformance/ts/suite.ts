@@ -5,7 +5,16 @@ import { Driver } from "effect-awa"
 import { TokenRejected } from "effect-awa/JobError"
 import { FaultProxy, TestDatabase, Testing } from "effect-awa/testing"
 import { protocolEvents } from "../../runtime/support.js"
-import { Charge, Direct, errorNames, type Owned, type OwnedHandler, Proxies, world } from "../../runtime/world.js"
+import {
+  Charge,
+  closing,
+  Direct,
+  errorNames,
+  type Owned,
+  type OwnedHandler,
+  Proxies,
+  world
+} from "../../runtime/world.js"
 import { throughPooler } from "../../tools/throughPooler.js"
 import { type Case, cases, type OwnCase } from "./cases.js"
 import type { DriverUnderTest } from "./driver.js"
@@ -80,7 +89,7 @@ export const conformance = <Tx, More>(
         const driver = yield* open(yield* application.through(url))
         const ended = yield* Deferred.make<Exit.Exit<unknown, unknown>>()
         const lost = yield* application.rule({
-          match: /^\s*commit/i,
+          match: closing,
           action: FaultProxy.cutAfter(),
           expect: FaultProxy.committed,
           limit: 1
