@@ -1692,8 +1692,7 @@ begin
       o_rows := o_rows || f.r[:v_cut];  o_xids := o_xids || f.x[:v_cut];  o_seqs := o_seqs || f.s[:v_cut];  o_job_ids := o_job_ids || f.j[:v_cut];
       o_run_leases := o_run_leases || f.l[:v_cut];  o_keys := o_keys || f.u[:v_cut];
     end if;
-    -- Nothing but tombstones before the next lane's first: a claim that took nothing would read as an empty lane.
-    exit when case when v_cut < f.looked then cardinality(o_seqs) > 0 else f.looked < p_limit - v_have end;
+    exit when v_cut < f.looked or f.looked < p_limit - v_have;  -- its turn is over, and something was taken; or it was read to its end
     v_have := cardinality(o_seqs);
   end loop;
 
@@ -1855,6 +1854,92 @@ language sql volatile as $$
     or p_priority < 0
 $$;
 
+-- The usual claim: one segment is read, one of its lanes has something, nothing of that lane was cancelled or has left the ring, and no
+-- transaction that its cursor passed has ended since. Then a look, the lane's lock and one statement do what claim and claim_N do by
+-- fifteen, each of which costs the start of a plan. o_lanes is how many lanes may have something, or null where one of them has a head.
+-- Where it is one and nothing was taken, another claimer holds it (o_busy), or what was taken for granted did not hold: nothing is
+-- written, and it is claimed step by step. What is taken for granted is read under the lock and in the snapshot that reads the entries, so
+-- pending is exactly what that snapshot has in progress below the new cursor; what is pending still is among it, with nothing taken of it.
+-- Both statements read between the transactions in progress, as read_lane_N does, in the order of their ids.
+create or replace function {{schema}}.claim_alone_{{segment}}(
+  p_queue text, p_limit integer, p_runtime_id bigint, p_deadline interval,
+  out o_lanes bigint, out o_busy boolean, out o_rows tid[], out o_batch_id bigint, out o_receipt_base bigint, out o_deadline_at timestamptz)
+language plpgsql volatile as $$
+declare
+  v_priority  smallint;
+begin
+  o_busy := false;
+  with now as materialized (
+    select '0'::xid8 || s.xip as low, s.xip || pg_snapshot_xmax(pg_current_snapshot()) as high
+    from (select array(select pg_snapshot_xip(pg_current_snapshot())) as xip offset 0) s
+  )
+  select case when not exists (select from {{schema}}.spill_heads h where h.queue = p_queue) then count(*) end, min(p.p)
+  into o_lanes, v_priority
+  from now n cross join unnest('{1,2,3,4}'::smallint[]) as p(p)
+  left join lateral (
+    select b.queue, b.priority, b.cursor_xid, b.cursor_seq, b.pending_xids from {{schema}}.claim_batches_{{segment}} b
+    where (b.queue, b.priority) >= (p_queue, p.p) order by b.queue, b.priority, b.batch_id desc limit 1) l
+    on l.queue = p_queue and l.priority = p.p
+  where not coalesce(l.pending_xids <@ n.low, true) or exists (
+    select from unnest(n.low, n.high) as g(low, high)
+    cross join lateral (
+      select from {{schema}}.ready_entries_{{segment}} e
+      where e.queue = p_queue and e.priority = p.p and e.xid < g.high and (e.xid, e.seq) > (
+        greatest(g.low, l.cursor_xid), case when g.low < l.cursor_xid then l.cursor_seq else 9223372036854775807 end)
+      limit 1) e
+    where g.high > coalesce(l.cursor_xid, '0'));
+  if o_lanes is distinct from 1 then
+    return;
+  end if;
+  if not pg_try_advisory_xact_lock(hashtextextended({{key lane}} || v_priority || '/' || p_queue, 0)) then
+    o_busy := true;
+    return;
+  end if;
+  with lane as materialized (
+    select coalesce(l.cursor_xid, '0') as xid, coalesce(l.cursor_seq, 0) as seq, coalesce(l.pending_xids, '{}') as pending,
+           array(select pg_snapshot_xip(pg_current_snapshot())) as in_progress
+    from (select) one left join (
+      select b.cursor_xid, b.cursor_seq, b.pending_xids
+      from (
+        select b.queue, b.priority, b.cursor_xid, b.cursor_seq, b.pending_xids from {{schema}}.claim_batches_{{segment}} b
+        where (b.queue, b.priority) >= (p_queue, v_priority) order by b.queue, b.priority, b.batch_id desc limit 1) b
+      where b.queue = p_queue and b.priority = v_priority) l on true
+    where not exists (select from {{schema}}.ready_tombstones_{{segment}} t where t.queue = p_queue and t.priority = v_priority)
+      and not exists (select from {{schema}}.queues q where q.queue = p_queue and q.paused)
+      and not exists (select from {{schema}}.spill_heads h where h.queue = p_queue and h.priority = v_priority)
+  ), taken as materialized (
+    select count(*)::integer as n, count(e.unique_key) as keys, array_agg(e.ctid) as rows, array_agg(e.xid) as xids,
+           array_agg(e.seq) as seqs, array_agg(e.job_id) as job_ids, array_agg(e.run_lease + 1) as run_leases
+    from (
+      select r.*
+      from lane l
+      cross join lateral unnest('0'::xid8 || l.in_progress, l.in_progress || pg_snapshot_xmax(pg_current_snapshot())) as g(low, high)
+      cross join lateral (
+        select e.ctid, e.xid, e.seq, e.job_id, e.run_lease, e.unique_key from {{schema}}.ready_entries_{{segment}} e
+        where e.queue = p_queue and e.priority = v_priority and e.xid < g.high and (e.xid, e.seq) > (
+          greatest(g.low, l.xid), case when g.low < l.xid then l.seq else 9223372036854775807 end)
+        order by e.xid, e.seq limit p_limit) r
+      where g.high > l.xid and l.pending <@ l.in_progress
+      limit p_limit) e
+  ), batch as (
+    insert into {{schema}}.claim_batches_{{segment}}
+      (batch_id, queue, priority, receipt_base, claimed_at, deadline_at, runtime_id, n, cursor_xid, cursor_seq,
+       pending_xids, pending_seqs, job_ids, run_leases, xids, seqs)
+    select nextval({{schema_text batch_seq}}), p_queue, v_priority,
+           ('x' || substr(replace(gen_random_uuid()::text, '-', ''), 17, 16))::bit(64)::bigint & 4611686018427387903,
+           c.at, c.at + p_deadline, p_runtime_id, t.n, t.xids[t.n], t.seqs[t.n],
+           p.xids, array_fill(0::bigint, array[cardinality(p.xids)]), t.job_ids, t.run_leases, t.xids, t.seqs
+    from taken t
+    cross join (select clock_timestamp() as at offset 0) c
+    cross join lateral (
+      select array(select x from lane l cross join lateral unnest(l.in_progress) x where x < t.xids[t.n] order by x) as xids offset 0) p
+    where t.n > 0 and t.keys = 0
+    returning batch_id, receipt_base, deadline_at
+  )
+  select t.rows, b.batch_id, b.receipt_base, b.deadline_at into o_rows, o_batch_id, o_receipt_base, o_deadline_at
+  from batch b cross join taken t;
+end $$;
+
 -- The position that claims from a lane's head have come to, as far as this segment knows.
 create or replace function {{schema}}.spilled_to_{{segment}}(p_queue text, p_priority smallint) returns bigint
 language sql volatile as $$
@@ -1990,6 +2075,29 @@ begin
   from {{schema}}.segments s
   left join lateral (select h.lanes from {{schema}}.segment_lanes h where h.slot = s.slot offset 0) l on true
   where s.state in ('open', 'sealed');
+
+  if cardinality(v_slots) = 1 and v_settings.rate_limit is null then
+    case v_slots[1]
+      {{#segments}}
+      when {{segment}} then
+        select * into v_taken from {{schema}}.claim_alone_{{segment}}(p_queue, p_limit, p_runtime_id, v_settings.attempt_deadline);
+        if v_taken.o_batch_id is not null then
+          return query
+            select e.job_id, e.run_lease + 1, v_claim | {{segment}}, v_taken.o_receipt_base + u.i, v_taken.o_batch_id, u.i::integer,
+                   e.attempt + 1, e.max_attempts, e.priority, e.kind, e.args, e.progress, v_taken.o_deadline_at, false,
+                   e.callback_result, null::integer
+            from unnest(v_taken.o_rows) with ordinality as u(place, i)
+            -- OFFSET 0 keeps this a fetch per place
+            cross join lateral (select r.* from {{schema}}.ready_entries_{{segment}} r where r.ctid = u.place offset 0) e;
+        end if;
+      {{/segments}}
+    end case;
+    v_busy := v_taken.o_busy;
+    if v_taken.o_lanes = 0 or v_busy or v_taken.o_batch_id is not null then
+      v_left := p_limit - coalesce(cardinality(v_taken.o_rows), 0);
+      v_lanes := '{}';
+    end if;
+  end if;
 
   if v_settings.rate_limit is not null then
     if not pg_try_advisory_xact_lock(hashtextextended({{key rate}} || p_queue, 0)) then
@@ -7858,6 +7966,14 @@ export const manifestText = `{
       "class": "internal",
       "securityDefiner": false,
       "searchPath": "pg_catalog, pg_temp",
+      "grants": []
+    },
+    {
+      "name": "claim_alone_{segment}",
+      "arguments": "p_queue text, p_limit integer, p_runtime_id bigint, p_deadline interval, OUT o_lanes bigint, OUT o_busy boolean, OUT o_rows tid[], OUT o_batch_id bigint, OUT o_receipt_base bigint, OUT o_deadline_at timestamp with time zone",
+      "class": "internal",
+      "securityDefiner": false,
+      "searchPath": null,
       "grants": []
     },
     {

@@ -1,8 +1,24 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Effect, Either } from "effect"
-import { begin, blocked, claim, claimIds, claimRows, column, fileDatabase, enqueue, fault, only } from "./support.js"
+import { Effect, Either, Fiber } from "effect"
+import {
+  begin,
+  besideOlder,
+  blocked,
+  claim,
+  claimIds,
+  claimRows,
+  column,
+  fileDatabase,
+  enqueue,
+  fault,
+  only
+} from "./support.js"
 
 const database = fileDatabase()
+const rings = [
+  ["one segment", database],
+  ["beside an older segment", besideOlder(database)]
+] as const
 
 // storage.md: claim, close, rescue, promote, rotate, drain and prune refuse to run outside READ COMMITTED. F-79
 describe("outside READ COMMITTED", () => {
@@ -76,20 +92,21 @@ describe("claim", () => {
   )
 
   // storage.md: `claim` answers *busy* apart from *empty*, otherwise a wake-up is lost
-  it.scopedLive("says of a lane that another claim holds that it is busy, and of an empty one nothing", () =>
-    Effect.gen(function* () {
-      const db = yield* database
-      const [holder, other] = [yield* db.session, yield* db.session]
-      yield* enqueue(holder, 2)
-      yield* begin(holder)
-      yield* claim(holder, { limit: 1 })
-      expect(column(yield* claimRows(other), "lane_busy")).toEqual([true])
-      yield* holder.script("commit")
-      expect(column(yield* claimRows(other), "lane_busy")).toEqual([false])
-      expect(yield* claimRows(other)).toEqual([])
-      expect(yield* claimRows(other, { queue: "never used" })).toEqual([])
-    })
-  )
+  for (const [ring, database] of rings)
+    it.scopedLive(`${ring}: says of a lane that another claim holds that it is busy, and of an empty one nothing`, () =>
+      Effect.gen(function* () {
+        const db = yield* database
+        const [holder, other] = [yield* db.session, yield* db.session]
+        yield* enqueue(holder, 2)
+        yield* begin(holder)
+        yield* claim(holder, { limit: 1 })
+        expect(column(yield* claimRows(other), "lane_busy")).toEqual([true])
+        yield* holder.script("commit")
+        expect(column(yield* claimRows(other), "lane_busy")).toEqual([false])
+        expect(yield* claimRows(other)).toEqual([])
+        expect(yield* claimRows(other, { queue: "never used" })).toEqual([])
+      })
+    )
 
   it.scopedLive("takes what the other lanes hold and says that one was busy", () =>
     Effect.gen(function* () {
@@ -130,6 +147,23 @@ describe("claim", () => {
     })
   )
 
+  it.scopedLive("alone takes for granted only what holds under the lane's lock", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [session, claimer, holder] = [yield* db.session, yield* db.session, yield* db.session]
+      const ids = yield* enqueue(session, 2)
+      yield* begin(holder)
+      yield* holder.script("lock table awa.ready_tombstones_0 in access exclusive mode") // what it reads after its look
+      const claiming = yield* Effect.fork(claimIds(claimer))
+      yield* blocked(session, claimer)
+      yield* session.script("insert into awa.queues (queue, paused) values ('q', true)")
+      yield* holder.script("commit")
+      expect(yield* Fiber.join(claiming)).toEqual([])
+      yield* session.script("update awa.queues set paused = false")
+      expect(yield* claimIds(claimer)).toEqual(ids)
+    })
+  )
+
   it.scopedLive("of one queue leaves the other queues alone", () =>
     Effect.gen(function* () {
       const session = yield* (yield* database).session
@@ -139,22 +173,23 @@ describe("claim", () => {
     })
   )
 
-  it.scopedLive("takes nothing of a paused queue, and gives the queue's deadline to its attempts", () =>
-    Effect.gen(function* () {
-      const session = yield* (yield* database).session
-      const ids = yield* enqueue(session, 1)
-      yield* session.script("insert into awa.queues (queue, paused, attempt_deadline) values ('q', true, '1 hour')")
-      expect(yield* claimRows(session)).toEqual([])
-      yield* session.script("update awa.queues set paused = false")
-      const attempt = only(yield* claim(session))
-      expect(attempt.job_id).toBe(ids[0])
-      expect(
-        yield* session.value("select $1::timestamptz - claimed_at = '1 hour' from awa.claim_batches", [
-          attempt.deadline_at
-        ])
-      ).toBe(true)
-    })
-  )
+  for (const [ring, database] of rings)
+    it.scopedLive(`${ring}: takes nothing of a paused queue, and gives the queue's deadline to its attempts`, () =>
+      Effect.gen(function* () {
+        const session = yield* (yield* database).session
+        const ids = yield* enqueue(session, 1)
+        yield* session.script("insert into awa.queues (queue, paused, attempt_deadline) values ('q', true, '1 hour')")
+        expect(yield* claimRows(session)).toEqual([])
+        yield* session.script("update awa.queues set paused = false")
+        const attempt = only(yield* claim(session))
+        expect(attempt.job_id).toBe(ids[0])
+        expect(
+          yield* session.value("select $1::timestamptz - claimed_at = '1 hour' from awa.claim_batches", [
+            attempt.deadline_at
+          ])
+        ).toBe(true)
+      })
+    )
 
   // C-01
   it.scopedLive(

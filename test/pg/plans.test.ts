@@ -9,6 +9,7 @@ import type { Session } from "./database.js"
 import {
   type Attempt,
   beat,
+  besideOlder,
   claim,
   close,
   closeCompleted,
@@ -227,24 +228,29 @@ describe("plans that were made for an empty segment", () => {
 })
 
 describe("plans that were made when all batches were of one lane", () => {
-  it.scopedLive("find the last batch of a lane that has none without walking those", () =>
-    Effect.gen(function* () {
-      const db = yield* database
-      const [session, owner] = [yield* db.session, yield* db.session]
-      yield* owner.script(noAutovacuum)
-      yield* enqueue(owner, 410)
-      for (let n = 0; n < 400; n++) yield* claim(owner, { limit: 1 })
-      yield* owner.script("analyze")
-      yield* session.script(explainEverything)
-      for (const { measured } of [
-        yield* measure(session, 1, claim(session, { limit: 1 })),
-        yield* measure(session, 1, claim(session, { limit: 1 })),
-        yield* measure(session, 10, drain(session))
-      ]) {
-        expect(measured.excess).toEqual([])
-      }
-    })
-  )
+  const rings = [
+    ["one segment", database],
+    ["beside an older segment", besideOlder(database)]
+  ] as const
+  for (const [ring, database] of rings)
+    it.scopedLive(`${ring}: find the last batch of a lane that has none without walking those`, () =>
+      Effect.gen(function* () {
+        const db = yield* database
+        const [session, owner] = [yield* db.session, yield* db.session]
+        yield* owner.script(noAutovacuum)
+        yield* enqueue(owner, 410)
+        for (let n = 0; n < 400; n++) yield* claim(owner, { limit: 1 })
+        yield* owner.script("analyze")
+        yield* session.script(explainEverything)
+        for (const { measured } of [
+          yield* measure(session, 1, claim(session, { limit: 1 })),
+          yield* measure(session, 1, claim(session, { limit: 1 })),
+          yield* measure(session, 10, drain(session))
+        ]) {
+          expect(measured.excess).toEqual([])
+        }
+      })
+    )
 })
 
 describe("the view of jobs", () => {

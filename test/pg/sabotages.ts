@@ -112,77 +112,77 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "020_claim.sql",
     "where p.x < o_cursor_xid and not p.x = any (o_pending_xids)",
     "where false",
-    "test/pg/cursor.test.ts > a late committer > behind the cursor is read once it has ended, and only once"
+    "test/pg/cursor.test.ts > beside an older segment > a late committer > behind the cursor is read once it has ended, and only once"
   ),
   of(
     "take a pending transaction for ended",
     "020_claim.sql",
     "if v_have >= p_limit or not pg_visible_in_snapshot(v_pend_x[k], v_snapshot) then",
     "if v_have >= p_limit then",
-    "test/pg/cursor.test.ts > a late committer > is one of several: each is read when it ends, an aborted one leaves nothing"
+    "test/pg/cursor.test.ts > beside an older segment > a late committer > is one of several: each is read when it ends, an aborted one leaves nothing"
   ),
   of(
     "drop a pending transaction that was read in part",
     "020_claim.sql",
     "if v_have + f.looked >= p_limit then  -- perhaps",
     "if false then  -- perhaps",
-    "test/pg/cursor.test.ts > a late committer > that was read in part is continued where the claim stopped"
+    "test/pg/cursor.test.ts > beside an older segment > a late committer > that was read in part is continued where the claim stopped"
   ),
   of(
     "read a pending transaction from its start again",
     "020_claim.sql",
     "      v_pend_s[k] := f.last_seq;\n",
     "      v_pend_s[k] := 0;\n",
-    "test/pg/cursor.test.ts > a late committer > that was read in part is continued where the claim stopped"
+    "test/pg/cursor.test.ts > beside an older segment > a late committer > that was read in part is continued where the claim stopped"
   ),
   of(
     "do not move the cursor",
     "020_claim.sql",
     "    o_cursor_seq := f.s[v_cut];\n",
     "",
-    "test/pg/cursor.test.ts > the order of a lane > inside one call is the order of its jobs"
+    "test/pg/cursor.test.ts > beside an older segment > the order of a lane > inside one call is the order of its jobs"
   ),
   of(
     "order a lane by seq",
     "020_claim.sql",
     "order by e.xid, e.seq limit p_limit - v_have) r",
     "order by e.seq limit p_limit - v_have) r",
-    "test/pg/cursor.test.ts > the order of a lane > is that of the transactions, whatever numbers their sessions had cached"
+    "test/pg/cursor.test.ts > beside an older segment > the order of a lane > is that of the transactions, whatever numbers their sessions had cached"
   ),
   of(
     "walk uncommitted entries",
     "020_claim.sql",
     "from (select pg_snapshot_xip(v_snapshot) as x union all select pg_snapshot_xmax(v_snapshot)) s\n          where s.x > coalesce(",
     "from (select pg_snapshot_xmax(v_snapshot) as x) s\n          where s.x > coalesce(",
-    "test/pg/cursor.test.ts > uncommitted entries cost an empty poll a probe, and hide nothing that stands behind them"
+    "test/pg/cursor.test.ts > beside an older segment > uncommitted entries cost an empty poll a probe, and hide nothing that stands behind them"
   ),
   of(
     "read the ranges backwards",
     "020_claim.sql",
     "        window in_order as (order by s.x)\n        offset 0) g",
     "        window in_order as (order by s.x)\n        order by s.x desc offset 0) g",
-    "test/pg/cursor.test.ts > a lane between many open transactions is read in order, whatever the limit"
+    "test/pg/cursor.test.ts > beside an older segment > a lane between many open transactions is read in order, whatever the limit"
   ),
   of(
     "cache batch ids",
     "0001_storage.sql",
     "create sequence {{schema}}.batch_seq as bigint cache 1;",
     "create sequence {{schema}}.batch_seq as bigint cache 20;",
-    "test/pg/cursor.test.ts > claims by several sessions follow one another: the batch ids have no cache"
+    "test/pg/cursor.test.ts > beside an older segment > claims by several sessions follow one another: the batch ids have no cache"
   ),
   of(
     "claim a lane without its lock",
     "020_claim.sql",
     "if not pg_try_advisory_xact_lock(hashtextextended({{key lane}} || v_p || '/' || p_queue, 0)) then",
     "if false then",
-    "test/pg/claim.test.ts > claim > says of a lane that another claim holds that it is busy, and of an empty one nothing"
+    "test/pg/claim.test.ts > claim > beside an older segment: says of a lane that another claim holds that it is busy, and of an empty one nothing"
   ),
   of(
     "take busy for empty",
     "020_claim.sql",
     "if (v_busy and v_left > 0) or v_retry",
     "if false or v_retry",
-    "test/pg/claim.test.ts > claim > says of a lane that another claim holds that it is busy, and of an empty one nothing"
+    "test/pg/claim.test.ts > claim > beside an older segment: says of a lane that another claim holds that it is busy, and of an empty one nothing"
   ),
   of(
     "claim without durability",
@@ -441,7 +441,7 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "020_claim.sql",
     "      where (b.queue, b.priority) >= (p_queue, p.p::smallint) order by b.queue, b.priority, b.batch_id desc limit 1) c",
     "      where b.queue = p_queue and b.priority = p.p::smallint order by b.batch_id desc limit 1) c",
-    "test/pg/plans.test.ts > plans that were made when all batches were of one lane > find the last batch of a lane that has none without walking those"
+    "test/pg/plans.test.ts > plans that were made when all batches were of one lane > beside an older segment: find the last batch of a lane that has none without walking those"
   ),
   of(
     "note the finalization for the session",
@@ -586,8 +586,8 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "plan the claim by an empty segment's size",
     "020_claim.sql",
-    "where r.ctid = u.place offset 0) e;",
-    "where r.ctid + 0 = u.place) e;",
+    "\n            cross join lateral (select r.* from {{schema}}.ready_entries_{{segment}} r where r.ctid = u.place offset 0) e;",
+    "\n            cross join {{schema}}.ready_entries_{{segment}} e where e.ctid::text = u.place::text;",
     "test/pg/plans.test.ts > plans that were made for an empty segment > never analyzed, do with a full one what the rows in question need, and no more"
   ),
   of(

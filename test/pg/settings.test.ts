@@ -234,13 +234,19 @@ it.scopedLive("a transaction opened two seconds ago reckons from the clock, not 
         "select job_id, run_at > clock_timestamp() + interval '500 ms' as waits, run_at - created_at as after from awa.deferred_jobs"
       )
     ).toEqual([{ job_id: delayed, waits: true, after: "00:00:01.5" }])
-    // and a claim in a transaction that was opened long ago is young
-    yield* enqueue(session, 1)
-    yield* begin(session)
-    yield* session.script("select now()")
+    // and a claim in a transaction that was opened long ago is young, of one lane and of two
+    const lanes = { one: [2], two: [1, 3] }
+    const claimers = { one: session, two: yield* db.session }
+    for (const queue of ["one", "two"] as const) {
+      for (const priority of lanes[queue]) yield* enqueue(old, 1, { queue, opts: { priority } })
+      yield* begin(claimers[queue])
+      yield* claimers[queue].script("select now()")
+    }
     yield* Effect.sleep("1200 millis")
-    expect(yield* claim(session)).toHaveLength(1)
-    yield* session.script("commit")
+    for (const queue of ["one", "two"] as const) {
+      expect(yield* claim(claimers[queue], { queue })).toHaveLength(lanes[queue].length)
+      yield* claimers[queue].script("commit")
+    }
     expect(yield* old.value("select awa.rescue_stale('1 s', 10)")).toBe(0)
   })
 )

@@ -165,6 +165,22 @@ describe("a spill", () => {
     })
   )
 
+  it.scopedLive("leaves what it moved to a claim that finds nothing in the ring, and one segment", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const ids = yield* enqueue(session, 2)
+      yield* rotate(session)
+      yield* enqueue(session, 1, { queue: "other" })
+      yield* rotate(session)
+      expect(yield* spill(session)).toBe(2)
+      yield* claim(session, { queue: "other" })
+      yield* drain(session)
+      expect(yield* session.rows("select slot from awa.segments where state in ('open', 'sealed')")).toHaveLength(1)
+      expect(yield* claimIds(session)).toEqual(ids)
+      expect(yield* claimIds(session)).toEqual([])
+    })
+  )
+
   it.scopedLive("between a claim's look at the heads and its lock does not turn a lane's order", () =>
     Effect.gen(function* () {
       const db = yield* database

@@ -12,7 +12,7 @@ import {
   rollbackPrepared,
   type Session
 } from "./database.js"
-import { column, isBigint } from "./engine.js"
+import { column, enqueue, isBigint } from "./engine.js"
 import { throughPooler } from "../tools/throughPooler.js"
 import { sabotages } from "./sabotages.js"
 
@@ -106,6 +106,18 @@ export const fileDatabase = (options: DatabaseOptions = {}): Effect.Effect<Datab
     session: connect(throughPooler(url))
   })
 }
+
+/** With an older segment, which another queue keeps from being drained: a claim that finds two goes step by step. */
+export const besideOlder = (database: Effect.Effect<Database, PgFault>) =>
+  Effect.tap(database, ({ session }) =>
+    Effect.scoped(
+      Effect.gen(function* () {
+        const older = yield* session
+        yield* enqueue(older, 1, { queue: "elsewhere" })
+        yield* rotate(older)
+      })
+    )
+  )
 
 /** The fault of a statement that must fail, with the SQLSTATE that it must have. */
 export const fault = <A>(effect: Effect.Effect<A, PgFault>, code: string): Effect.Effect<PgFault> =>

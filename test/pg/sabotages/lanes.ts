@@ -47,7 +47,7 @@ export const lanes: ReadonlyArray<Sabotage> = [
   {
     name: "stop among tombstones",
     file: "020_claim.sql",
-    from: "exit when case when v_cut < f.looked then cardinality(o_seqs) > 0 else f.looked < p_limit - v_have end;",
+    from: "exit when v_cut < f.looked or f.looked < p_limit - v_have;",
     to: "exit;",
     test: "test/pg/spill.test.ts > an entry with a tombstone > does not stand before what is behind it, however many there are"
   },
@@ -92,13 +92,6 @@ export const lanes: ReadonlyArray<Sabotage> = [
     from: "    if v_from[v_p] is not null then",
     to: "    if false then",
     test: "test/pg/spill.test.ts > a spill > moves what nobody claimed to the lane's head, which is claimed before the ring, in order"
-  },
-  {
-    name: "take a stretch of tombstones for the lane's end",
-    file: "020_claim.sql",
-    from: "exit when case when v_cut < f.looked then cardinality(o_seqs) > 0 else",
-    to: "exit when case when v_cut < f.looked then true else",
-    test: "test/pg/lanes.test.ts > priorities > are not left when all that a call may take of one before the next has a tombstone"
   },
   {
     name: "go on in the next segment before the turn of another lane",
@@ -204,5 +197,110 @@ export const lanes: ReadonlyArray<Sabotage> = [
     from: "case when l.lanes is null then 15 else 0 end",
     to: "15",
     test: "test/pg/segments.test.ts > a sealed segment > tells which lanes it has when no writer can reach it any more, and only until it is opened again"
+  },
+  {
+    name: "claim alone: forget who was in progress below the cursor",
+    file: "020_claim.sql",
+    from: "where x < t.xids[t.n] order by x) as xids",
+    to: "where false) as xids",
+    test: "test/pg/cursor.test.ts > one segment > a late committer > behind the cursor is read once it has ended, and only once"
+  },
+  {
+    name: "claim alone: pass what has ended since",
+    file: "020_claim.sql",
+    from: " and l.pending <@ l.in_progress\n",
+    to: "\n",
+    test: "test/pg/cursor.test.ts > one segment > a late committer > that was read in part is continued where the claim stopped"
+  },
+  {
+    name: "claim alone: do not look for what has ended since",
+    file: "020_claim.sql",
+    from: "where not coalesce(l.pending_xids <@ n.low, true) or exists (",
+    to: "where exists (",
+    test: "test/pg/cursor.test.ts > one segment > a late committer > behind the cursor is read once it has ended, and only once"
+  },
+  {
+    name: "claim alone: move the cursor by one entry",
+    file: "020_claim.sql",
+    from: "t.xids[t.n], t.seqs[t.n]",
+    to: "t.xids[1], t.seqs[1]",
+    test: "test/pg/cursor.test.ts > one segment > the order of a lane > inside one call is the order of its jobs"
+  },
+  {
+    name: "claim alone: order a lane by seq",
+    file: "020_claim.sql",
+    from: "order by e.xid, e.seq limit p_limit) r",
+    to: "order by e.seq limit p_limit) r",
+    test: "test/pg/cursor.test.ts > one segment > the order of a lane > is that of the transactions, whatever numbers their sessions had cached"
+  },
+  {
+    name: "claim alone: walk uncommitted entries",
+    file: "020_claim.sql",
+    from: "select '0'::xid8 || s.xip as low, s.xip || pg_snapshot_xmax(pg_current_snapshot()) as high",
+    to: "select '{0}'::xid8[] as low, array[pg_snapshot_xmax(pg_current_snapshot())] as high",
+    test: "test/pg/cursor.test.ts > one segment > uncommitted entries cost an empty poll a probe, and hide nothing that stands behind them"
+  },
+  {
+    name: "claim alone: without the lane's lock",
+    file: "020_claim.sql",
+    from: "if not pg_try_advisory_xact_lock(hashtextextended({{key lane}} || v_priority || '/' || p_queue, 0)) then",
+    to: "if false then",
+    test: "test/pg/claim.test.ts > claim > one segment: says of a lane that another claim holds that it is busy, and of an empty one nothing"
+  },
+  {
+    name: "claim alone: take busy for empty",
+    file: "020_claim.sql",
+    from: "    v_busy := v_taken.o_busy;\n",
+    to: "    if v_taken.o_busy then return; end if;\n",
+    test: "test/pg/claim.test.ts > claim > one segment: says of a lane that another claim holds that it is busy, and of an empty one nothing"
+  },
+  {
+    name: "claim alone: as if no other lane had anything",
+    file: "020_claim.sql",
+    from: "if o_lanes is distinct from 1 then",
+    to: "if o_lanes = 0 then",
+    test: "test/pg/claim.test.ts > claim > takes by priority, then in order, up to its limit"
+  },
+  {
+    name: "claim alone: in spite of tombstones",
+    file: "020_claim.sql",
+    from: "where not exists (select from {{schema}}.ready_tombstones_{{segment}} t where t.queue = p_queue and t.priority = v_priority)",
+    to: "where true",
+    test: "test/pg/spill.test.ts > an entry with a tombstone > is passed by the claim, wherever it stands"
+  },
+  {
+    name: "claim alone: in spite of a head",
+    file: "020_claim.sql",
+    from: "select case when not exists (select from {{schema}}.spill_heads h where h.queue = p_queue) then count(*) end",
+    to: "select count(*)",
+    test: "test/pg/spill.test.ts > a spill > leaves what it moved to a claim that finds nothing in the ring, and one segment"
+  },
+  {
+    name: "claim alone: keep a key past the first claim",
+    file: "020_claim.sql",
+    from: "where t.n > 0 and t.keys = 0\n",
+    to: "where t.n > 0\n",
+    test: "test/pg/unique.test.ts > the presets > keep a twin out of a job that is running, or not, as they say"
+  },
+  {
+    name: "claim alone: by the transaction's start",
+    file: "020_claim.sql",
+    from: "(select clock_timestamp() as at offset 0) c\n    cross join lateral",
+    to: "(select now() as at offset 0) c\n    cross join lateral",
+    test: "test/pg/settings.test.ts > a transaction opened two seconds ago reckons from the clock, not from its start"
+  },
+  {
+    name: "claim alone: forget the deadline of the queue",
+    file: "020_claim.sql",
+    from: "c.at, c.at + p_deadline, p_runtime_id, t.n",
+    to: "c.at, null, p_runtime_id, t.n",
+    test: "test/pg/claim.test.ts > claim > one segment: takes nothing of a paused queue, and gives the queue's deadline to its attempts"
+  },
+  {
+    name: "claim alone: of a queue that was paused meanwhile",
+    file: "020_claim.sql",
+    from: "\n      and not exists (select from {{schema}}.queues q where q.queue = p_queue and q.paused)",
+    to: "",
+    test: "test/pg/claim.test.ts > claim > alone takes for granted only what holds under the lane's lock"
   }
 ]

@@ -68,7 +68,7 @@ export const rescueSabotages: ReadonlyArray<Sabotage> = [
     file: "020_claim.sql",
     from: "  o_deadline_at := v_claimed + p_deadline;\n",
     to: "",
-    test: `${inRing} ends an attempt past the deadline of its queue, however young and however well beaten for`
+    test: "test/pg/claim.test.ts > claim > beside an older segment: takes nothing of a paused queue, and gives the queue's deadline to its attempts"
   },
   {
     name: "name nobody who holds an attempt",
