@@ -94,6 +94,7 @@ language plpgsql volatile as $$
 declare
   v_now    timestamptz := clock_timestamp();
   v_stale  timestamptz := v_now - p_staleness;
+  v_until  bigint;
   v_first  bigint;
   v_ids    bigint[];
   v_idx    integer[];
@@ -105,8 +106,15 @@ declare
   v_busy_leases  bigint[];
   v_busy_at      timestamptz[];
 begin
-  select coalesce(max(b.batch_id), p_from) into done_to
-  from {{schema}}.claim_batches_{{segment}} b where b.batch_id > p_from and b.claimed_at < v_stale;
+  -- The mark stops before the first batch that is not stale: of two claims at once the later id may be the earlier in time. And so
+  -- the young ones, a whole staleness full of them, are not walked at every tick; for deadlines they are, if any queue has one.
+  done_to := coalesce(
+    (select b.batch_id - 1 from {{schema}}.claim_batches_{{segment}} b
+     where b.batch_id > p_from and b.claimed_at >= v_stale order by b.batch_id limit 1),
+    (select b.batch_id from {{schema}}.claim_batches_{{segment}} b where b.batch_id > p_from order by b.batch_id desc limit 1),
+    p_from);
+  v_until := case when exists (select from {{schema}}.queues q where q.attempt_deadline is not null)
+    then 9223372036854775807 else done_to end;
 
   with unbeaten as materialized (  -- after a mass crash some: more than are rescued here, so the mark cannot pass the rest
     select b.batch_id, t.idx::integer, t.job_id, t.run_lease, b.claimed_at
@@ -118,7 +126,7 @@ begin
         select count(*) as n from {{schema}}.closures_{{segment}} e
         where e.batch_id = c.batch_id and e.batch_index between 1 and c.n offset 0) e
       -- a row without attempts (n = 0) only moves a lane's cursor
-      where c.batch_id > p_from and (c.claimed_at < v_stale or c.deadline_at < v_now) and e.n < c.n
+      where c.batch_id > p_from and c.batch_id <= v_until and (c.claimed_at < v_stale or c.deadline_at < v_now) and e.n < c.n
       order by c.batch_id offset 0) b
     cross join lateral unnest(b.job_ids, b.run_leases) with ordinality as t(job_id, run_lease, idx)
     left join lateral (

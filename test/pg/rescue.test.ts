@@ -288,6 +288,49 @@ describe("rescue's mark", () => {
       expect(second).toBeLessThan(500)
     })
   )
+
+  it.scopedLive("stops before a claim that is not stale, whatever is behind it", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const attempts = [...(yield* running(session, 1)), ...(yield* running(session, 1))]
+      // as two claims at once, of which the first took its time between its id and its clock
+      yield* session.script(
+        "update awa.claim_batches_0 set claimed_at = claimed_at - case batch_id when 1 then interval '59 s' else '61 s' end"
+      )
+      expect([yield* rescue(session), yield* mark(session)]).toEqual([0, 0n])
+      yield* age(session, "2 s")
+      expect([yield* rescue(session), yield* mark(session)]).toEqual([2, 2n])
+      expect(yield* evidence(session, attempts)).toEqual([
+        ["closed", "rescued"],
+        ["closed", "rescued"]
+      ])
+    })
+  )
+
+  it.scopedLive("leaves alone the claims behind it that are young, but for deadlines", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      yield* enqueue(session, 100)
+      for (let n = 0; n < 100; n++) yield* claim(session, { limit: 1 })
+      const fetched = Effect.map(
+        session.value(
+          "select idx_tup_fetch from pg_stat_xact_user_tables where schemaname = 'awa' and relname = 'claim_batches_0'"
+        ),
+        Number
+      )
+      const walked = Effect.gen(function* () {
+        yield* begin(session)
+        const before = yield* fetched // what was not flushed yet is in it
+        yield* rescue(session)
+        const after = yield* fetched
+        yield* session.script("rollback")
+        return after - before
+      })
+      expect(yield* walked).toBeLessThan(10)
+      yield* session.script("insert into awa.queues (queue, attempt_deadline) values ('another', '1 s')")
+      expect(yield* walked).toBeGreaterThanOrEqual(100)
+    })
+  )
 })
 
 it.scopedLive("rescue looks at beaten attempts only when it is told to", () =>

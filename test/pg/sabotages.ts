@@ -474,8 +474,8 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "rescue the living",
     "072_rescue.sql",
-    "  v_stale  timestamptz := v_now - p_staleness;\n  v_first",
-    "  v_stale  timestamptz := v_now;\n  v_first",
+    "  v_stale  timestamptz := v_now - p_staleness;\n  v_until",
+    "  v_stale  timestamptz := v_now;\n  v_until",
     "test/pg/rescue.test.ts > rescue > does not touch what was closed or is beaten for"
   ),
   of(
@@ -512,6 +512,27 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     ", rescued_to = 0 where s.slot = v_slot;",
     " where s.slot = v_slot;",
     "test/pg/rescue.test.ts > rescue's mark > that passed a claim which had not committed goes back when the segment is drained"
+  ),
+  of(
+    "move rescue's mark over what is not stale",
+    "072_rescue.sql",
+    "    (select b.batch_id - 1 from {{schema}}.claim_batches_{{segment}} b\n",
+    "    (select max(b.batch_id) over () from {{schema}}.claim_batches_{{segment}} b\n",
+    "test/pg/rescue.test.ts > rescue's mark > stops before a claim that is not stale, whatever is behind it"
+  ),
+  of(
+    "walk what is young in rescue",
+    "072_rescue.sql",
+    "c.batch_id <= v_until and ",
+    "",
+    "test/pg/rescue.test.ts > rescue's mark > leaves alone the claims behind it that are young, but for deadlines"
+  ),
+  of(
+    "look for deadlines among stale claims only",
+    "072_rescue.sql",
+    "    then 9223372036854775807 else done_to end;",
+    "    then done_to else done_to end;",
+    "test/pg/rescue.test.ts > rescue > ends an attempt that passed its deadline, beaten for or not"
   ),
   of(
     "walk all history in rescue",

@@ -58,8 +58,8 @@ export const modelSabotages: ReadonlyArray<Sabotage> = [
   of(
     "model: rescue does not see who beats",
     "072_rescue.sql",
-    "  v_stale  timestamptz := v_now - p_staleness;\n  v_first",
-    "  v_stale  timestamptz := v_now;\n  v_first"
+    "  v_stale  timestamptz := v_now - p_staleness;\n  v_until",
+    "  v_stale  timestamptz := v_now;\n  v_until"
   ),
   of(
     "model: a spill forgets what it read",
