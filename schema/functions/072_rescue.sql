@@ -85,7 +85,7 @@ end $$;
 create or replace function {{schema}}.stops_one(p_state text) returns boolean
 language sql immutable as $$ select {{schema}}.speaks_of_rows(p_state) or p_state in ('XX001', 'XX002') $$;
 
--- p_beaten_…: the rows of attempt_state that belong to this segment.
+-- p_beaten_…: the rows of attempt_state that belong to this segment; null where nobody asked for them.
 {{#segments}}
 create or replace function {{schema}}.rescue_{{segment}}(
   p_staleness interval, p_limit integer, p_from bigint, p_beaten_ids bigint[], p_beaten_idx integer[], p_beaten_jobs bigint[],
@@ -107,14 +107,13 @@ declare
   v_busy_at      timestamptz[];
 begin
   -- The mark stops before the first batch that is not stale: of two claims at once the later id may be the earlier in time. And so
-  -- the young ones, a whole staleness full of them, are not walked at every tick; for deadlines they are, if any queue has one.
+  -- the young ones, a whole staleness full of them, are not walked at every tick, but for their deadlines where the beaten are too.
   done_to := coalesce(
     (select b.batch_id - 1 from {{schema}}.claim_batches_{{segment}} b
      where b.batch_id > p_from and b.claimed_at >= v_stale order by b.batch_id limit 1),
     (select b.batch_id from {{schema}}.claim_batches_{{segment}} b where b.batch_id > p_from order by b.batch_id desc limit 1),
     p_from);
-  v_until := case when exists (select from {{schema}}.queues q where q.attempt_deadline is not null)
-    then 9223372036854775807 else done_to end;
+  v_until := case when p_beaten_ids is null then done_to else 9223372036854775807 end;
 
   with unbeaten as materialized (  -- after a mass crash some: more than are rescued here, so the mark cannot pass the rest
     select b.batch_id, t.idx::integer, t.job_id, t.run_lease, b.claimed_at
@@ -185,8 +184,8 @@ begin
 end $$;
 {{/segments}}
 
--- p_beaten: whether to look at the attempts that were beaten for as well. That is one pass over attempt_state, dead rows
--- included, so a caller that ticks often asks for it every few seconds only.
+-- p_beaten: whether to look at the attempts that were beaten for as well, and at the deadlines of young ones. That is one pass over
+-- attempt_state, dead rows included, and over the claims of a staleness, so a caller that ticks often asks for it every few seconds only.
 create or replace function {{schema}}.rescue_stale(p_staleness interval, p_limit integer, p_beaten boolean default true) returns integer
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -220,7 +219,7 @@ begin
     from {{schema}}.attempt_state s where s.ctid >= '(0,0)';
   end if;
   for v_segment in
-    select g.slot, g.rescued_to, b.ids, b.idx, b.jobs, b.leases, b.at
+    select g.slot, g.rescued_to, case when p_beaten then coalesce(b.ids, '{}') end as ids, b.idx, b.jobs, b.leases, b.at
     from {{schema}}.segments g
     left join (
       select u.slot, array_agg(u.batch_id) as ids, array_agg(u.idx) as idx, array_agg(u.job_id) as jobs,

@@ -93,8 +93,9 @@ export const makePromote = (step: Step): Effect.Effect<Promotion, DatabaseError>
 }
 
 /**
- * Rescues abandoned attempts. Those that were beaten for once are looked at every twelfth of the staleness, at least a second
- * apart, since that reads the whole of attempt_state; those that never were, at every tick.
+ * Rescues abandoned attempts. Those that were beaten for once, and the deadlines of all, are looked at every twelfth of the staleness,
+ * at least a second apart, since that reads the whole of attempt_state and every claim that is not stale; those that nobody ever beat
+ * for, at every tick.
  *
  * @internal
  */

@@ -525,13 +525,13 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "072_rescue.sql",
     "c.batch_id <= v_until and ",
     "",
-    "test/pg/rescue.test.ts > rescue's mark > leaves alone the claims behind it that are young, but for deadlines"
+    "test/pg/rescue.test.ts > rescue's mark > leaves alone the claims behind it that are young, but for the deadlines, when it is told to"
   ),
   of(
     "look for deadlines among stale claims only",
     "072_rescue.sql",
-    "    then 9223372036854775807 else done_to end;",
-    "    then done_to else done_to end;",
+    "  v_until := case when p_beaten_ids is null then done_to else 9223372036854775807 end;\n",
+    "  v_until := done_to;\n",
     "test/pg/rescue.test.ts > rescue > ends an attempt that passed its deadline, beaten for or not"
   ),
   of(
