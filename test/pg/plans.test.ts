@@ -126,6 +126,9 @@ const roundTrips = (session: Session) =>
       yield* session.rows("select * from awa.promote_due(10)")
       yield* closeCompleted(session, yield* claim(session))
     }
+    // of two lanes, which goes step by step
+    for (const priority of [1, 2]) yield* enqueue(session, 1, { opts: { priority } })
+    yield* closeCompleted(session, yield* claim(session))
     yield* enqueue(session, 2)
     yield* claim(session)
     yield* session.script("update awa.claim_batches_0 set claimed_at = claimed_at - interval '1 hour'")
@@ -202,6 +205,14 @@ describe("plans that were made for an empty segment", () => {
           yield* note("promote none", 0, session.rows("select * from awa.promote_due(500)"))
           yield* rotate(owner)
           yield* note("drain, unclaimed", 0, drain(session))
+          // beside an open segment it goes step by step, by plans that an empty one has made
+          const more: ReadonlyArray<Attempt> = yield* note(
+            "claim 500 step by step",
+            500,
+            claim(session, { limit: 500 })
+          )
+          expect(more).toHaveLength(500)
+          yield* closeCompleted(owner, more)
           expect(Object.values(seen).flatMap((measured) => measured.excess)).toEqual([])
 
           const blocks = (name: string): number => seen[name]?.blocks ?? 0

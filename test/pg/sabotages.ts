@@ -612,6 +612,13 @@ export const sabotages: ReadonlyArray<Sabotage> = [
     "test/pg/plans.test.ts > plans that were made for an empty segment > never analyzed, do with a full one what the rows in question need, and no more"
   ),
   of(
+    "plan the claim step by step by an empty segment's size",
+    "020_claim.sql",
+    "\n              cross join lateral (select r.* from {{schema}}.ready_entries_{{segment}} r where r.ctid = u.place offset 0) e;",
+    "\n              cross join {{schema}}.ready_entries_{{segment}} e where e.ctid::text = u.place::text;",
+    "test/pg/plans.test.ts > plans that were made for an empty segment > never analyzed, do with a full one what the rows in question need, and no more"
+  ),
+  of(
     "complete whatever job stands at the index",
     "030_close.sql",
     "    and b.job_ids[x.idx] = x.job_id and b.run_leases[x.idx] = x.run_lease\n  order by",
