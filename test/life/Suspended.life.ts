@@ -1,6 +1,7 @@
 import { SqlClient } from "@effect/sql"
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { FaultProxy, TestDatabase } from "effect-awa/testing"
 import { database, eventually } from "../runtime/support.js"
 import { Pay, Work } from "./jobs.js"
 import { type Child, jobBecomes, outcomesOf, Program, start } from "./support.js"
@@ -84,22 +85,36 @@ layer(Program.layer, { excludeTestServices: true })("a worker that is away for l
     }).pipe(Effect.provide(database()))
   )
 
-  it.scoped("inside its transaction is cut off by the server, which holds the attempt's lock no longer", () =>
-    // C-40: the client is there and does not act
+  /** With a silent connection the rollback hangs, so that the beat's interruption is always first; else it is a race. */
+  const cutOff = (silent: boolean) =>
     Effect.gen(function* () {
-      const away = yield* start({ name: "away", applicationTransaction: 1_000 })
+      const { url } = yield* TestDatabase.TestDatabase
+      const application = yield* FaultProxy.makeUrl(url)
+      const away = yield* start({ name: "away", applicationTransaction: 1_000, proxies: { application } })
       const { id } = yield* Pay.enqueue({ tag: "held", deed: "hold-transaction", millis: 600_000, attempts: 1 })
       yield* away.hears("holds held 1")
       yield* away.signal("SIGSTOP")
       const other = yield* start({ name: "other" })
-      yield* jobBecomes(id, "completed")
-      assert.deepStrictEqual(yield* rowsOf("held"), [{ value: "2" }])
-      yield* other.signal("SIGTERM")
-      assert.strictEqual((yield* other.ended).code, 0)
-      yield* away.signal("SIGCONT")
-      yield* away.hears("failed held 1")
+      const woken = Effect.zipRight(away.signal("SIGCONT"), away.hears("failed held 1"))
+      const work = Effect.gen(function* () {
+        yield* jobBecomes(id, "completed")
+        assert.deepStrictEqual(yield* rowsOf("held"), [{ value: "2" }])
+        yield* other.signal("SIGTERM")
+        assert.strictEqual((yield* other.ended).code, 0)
+        yield* woken
+      })
+      yield* silent ? Effect.scoped(Effect.zipRight(application.halfOpen({ match: () => true }), work)) : work
       yield* goesOn(away, "away", yield* runtimeOf("away"))
       assert.deepStrictEqual(yield* rowsOf("held"), [{ value: "2" }])
     }).pipe(Effect.provide(database()))
+
+  it.scoped("inside its transaction is cut off by the server, which holds the attempt's lock no longer", () =>
+    // C-40: the client is there and does not act
+    cutOff(false)
+  )
+
+  it.scoped("inside its transaction learns it from its beat where the cut connection says nothing", () =>
+    // C-40, C-02, F-3
+    cutOff(true)
   )
 })

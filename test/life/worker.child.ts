@@ -94,7 +94,8 @@ const PayLive = Pay.toLayerCallerOwned((job) => {
       })
     )
   }).pipe(
-    Effect.tapErrorCause((cause) =>
+    // not tapErrorCause, which is passed over when a beat's interruption comes before the failure
+    Effect.onError((cause) =>
       Effect.log(
         `failed ${job.payload.tag} ${job.attempt}: ${Cause.isInterruptedOnly(cause) ? "interrupted" : Cause.pretty(cause)}`
       )
