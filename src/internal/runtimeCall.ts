@@ -12,12 +12,21 @@ export interface Statement {
   /** The server's limit for the statement, in milliseconds; the client gives up a little later. */
   readonly timeoutMillis?: number
   readonly lockTimeoutMillis?: number
-  /** Asked so often that it is worth preparing by its name, where the connection is direct; always of the same text. */
+  /**
+   * Asked so often that it is worth preparing by its name, where the connection is direct; always of the same text. With the usual
+   * limits it goes alone there: BEGIN, its four settings and COMMIT are then the session's, and no message of their own.
+   */
   readonly prepare?: boolean
 }
 
 /** How much later than the server the client gives up: a cancelled statement still has to answer. */
 const clientSlackMillis = 2_000
+
+const usualMillis = 5_000
+
+const sessionLimits =
+  `set statement_timeout = ${usualMillis}; set lock_timeout = ${usualMillis}; set standard_conforming_strings = on; ` +
+  "set default_transaction_isolation = 'read committed'"
 
 const begin = (statement: Statement, timeoutMillis: number): string =>
   `begin isolation level read committed; set local statement_timeout = ${timeoutMillis}; ` +
@@ -27,6 +36,9 @@ const begin = (statement: Statement, timeoutMillis: number): string =>
 
 /** Which connections are their backend's own, and no pooler's, that may lend another one: what is prepared on them stays. */
 const direct = new WeakMap<Pg.PoolClient, boolean>()
+
+/** Those of them whose sessions have the usual limits. */
+const limited = new WeakSet<Pg.PoolClient>()
 
 /** Somebody takes prepared statements off our connections: from then on none is relied upon. */
 let robbed = false
@@ -39,7 +51,7 @@ const noop = (): void => {}
 
 /**
  * One runtime statement in a transaction of its own, in one round trip: BEGIN with its limits, the call and COMMIT are sent
- * together. Not a `SqlClient`, so it cannot join a transaction that happens to be in context; never interrupted, since the
+ * together, or the call alone, whose transaction is the statement's own. Not a `SqlClient`, so it cannot join a transaction that happens to be in context; never interrupted, since the
  * driver's way to interrupt cancels whatever the backend is doing by then. It ends within its limit and the pool's own.
  *
  * @internal
@@ -51,7 +63,7 @@ export const runtimeCall = <E>(
 ): Effect.Effect<ReadonlyArray<Row>, E> =>
   Effect.uninterruptible(
     Effect.async<ReadonlyArray<Row>, E>((resume) => {
-      const timeoutMillis = statement.timeoutMillis ?? 5_000
+      const timeoutMillis = statement.timeoutMillis ?? usualMillis
       pool.connect((connectError, client, release) => {
         if (connectError !== undefined || client === undefined) {
           resume(Effect.fail(onError(connectError ?? new Error("the pool gave no connection"))))
@@ -63,6 +75,9 @@ export const runtimeCall = <E>(
         const note = (cause: unknown): void => {
           failure ??= { cause }
           if (Predicate.hasProperty(cause, "code") && cause.code === "26000") robbed = true
+        }
+        const needed = (error: Error | null): void => {
+          if (error !== null) note(error)
         }
         const finish = (destroy: boolean): void => {
           if (!open) return
@@ -84,15 +99,18 @@ export const runtimeCall = <E>(
           client.query(
             { text: "select pg_catalog.pg_backend_pid()", rowMode: "array" },
             (error: Error | null, result: Pg.QueryArrayResult) => {
-              if (error !== null) note(error)
-              else looked(client, result.rows[0]?.[0])
+              needed(error)
+              if (error === null) looked(client, result.rows[0]?.[0])
             }
           )
         }
         const prepared = statement.prepare === true && !robbed && direct.get(client) === true
-        client.query(begin(statement, timeoutMillis), (error: Error | null) => {
-          if (error !== null) note(error)
-        })
+        const alone = prepared && statement.timeoutMillis === undefined && statement.lockTimeoutMillis === undefined
+        if (!alone) client.query(begin(statement, timeoutMillis), needed)
+        else if (!limited.has(client)) {
+          limited.add(client)
+          client.query(sessionLimits, needed)
+        }
         client.query(
           {
             text: statement.text,
@@ -101,10 +119,13 @@ export const runtimeCall = <E>(
             ...(prepared ? { name: `effect_awa_${statement.name}` } : {})
           },
           (error: Error | null, result: Pg.QueryArrayResult) => {
-            if (error !== null) note(error)
-            else rows = result.rows
+            needed(error)
+            if (error === null) rows = result.rows
+            // without COMMIT's answer nothing tells whether the session is still sound
+            if (alone) finish(failure !== undefined)
           }
         )
+        if (alone) return
         client.query("commit", (error: Error | null, result: Pg.QueryResult) => {
           if (error !== null) {
             note(error)

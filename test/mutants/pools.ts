@@ -190,5 +190,35 @@ export const poolMutants: ReadonlyArray<Mutant> = [
     to: "",
     suite: "test/pg/preparedRuntime.test.ts",
     test: "a runtime's prepared statement that is gone fails once, and nothing is prepared from then on"
-  }
+  },
+  ...[
+    {
+      name: "let the database choose the isolation of what goes alone",
+      from: "set default_transaction_isolation = 'read committed'",
+      to: "select 1"
+    },
+    {
+      name: "let what goes alone wait for a lock as long as the database allows",
+      from: "set lock_timeout = ${usualMillis}; ",
+      to: ""
+    },
+    { name: "let what goes alone last for ever", from: "`set statement_timeout = ${usualMillis}; ", to: "`" },
+    {
+      name: "let what has a lock limit of its own go alone",
+      from: " && statement.lockTimeoutMillis === undefined",
+      to: ""
+    },
+    { name: "let what has a limit of its own go alone", from: " && statement.timeoutMillis === undefined", to: "" },
+    {
+      name: "keep the connection of what failed alone",
+      from: "if (alone) finish(failure !== undefined)",
+      to: "if (alone) finish(false)"
+    },
+    { name: "let nothing go alone", from: "const alone = prepared && ", to: "const alone = false && prepared && " }
+  ].map((mutant) => ({
+    ...mutant,
+    file: "src/internal/runtimeCall.ts",
+    suite: "test/pg/statementAlone.test.ts",
+    test: "a runtime's prepared statement goes alone, under its own limits and not the database's"
+  }))
 ]

@@ -67,7 +67,7 @@ const ofTheApplication = (sql: string): boolean =>
 const ofTheRuntime = (sql: string): boolean =>
   !/application_rows|savepoint|insert_jobs|insert_batch|complete_job\(|awa\.finalized/i.test(sql) &&
   (calls(sql).length > 0 ||
-    /^(begin isolation level read committed; set local|commit$|listen |select pg_notify|select to_regclass)/.test(
+    /^(begin isolation level read committed; set local|set statement_timeout = 5000; |commit$|listen |select pg_notify|select to_regclass)/.test(
       sql
     ) ||
     /pg_control_system|max_connections|pg_backend_pid/.test(sql))
