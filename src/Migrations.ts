@@ -45,7 +45,8 @@ export interface MigrateOptions {
  * - `upgraded`: the migrations after `previousVersion` were applied, the functions replaced
  * - `refreshed`: the functions were replaced, being others than this library's
  * - `unchanged`: everything was in place; nothing was written
- * - `newer`: the installed schema is newer than this library and serves its contract; nothing was written
+ * - `newer`: the installed schema is newer than this library, or has the functions of a later release, and serves this library's
+ *   contract; nothing was written
  *
  * @since 0.1.0
  * @category models

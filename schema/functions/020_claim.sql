@@ -8,12 +8,14 @@
 -- something that committed before it may have come since.
 -- A lane's last batch is the first row at or after (queue, priority) in the order of the lane's index: with equality instead, the
 -- order would be that of the batch's id, and a plan made when most batches are of one lane walks all of them for an empty lane.
+-- Entries with a tombstone are passed and not taken, in ever longer steps, and so many at most: o_more says that it was ended by
+-- that. A cursor that a timeout rolled back would come by the same ones in every claim.
 {{#segments}}
 create or replace function {{schema}}.read_lane_{{segment}}(
   p_queue text, p_priority smallint, p_limit integer, p_until timestamptz, p_quantum integer, p_below xid8,
   out o_moved boolean, out o_cursor_xid xid8, out o_cursor_seq bigint, out o_pending_xids xid8[], out o_pending_seqs bigint[],
   out o_rows tid[], out o_xids xid8[], out o_seqs bigint[], out o_job_ids bigint[], out o_run_leases bigint[], out o_keys bytea[],
-  out o_key_count bigint)
+  out o_key_count bigint, out o_more boolean)
 language plpgsql volatile as $$
 declare
   v_snapshot  pg_snapshot;
@@ -23,9 +25,12 @@ declare
   v_pend_s    bigint[] := '{}';
   f           record;
   v_have      integer := 0;
+  v_step      integer := 0;
+  v_dead      bigint := 0;
   v_cut       bigint;
 begin
   o_moved := false;
+  o_more := false;
   o_cursor_xid := '0';
   o_cursor_seq := 0;
   o_key_count := 0;
@@ -47,12 +52,13 @@ begin
 
   -- Transactions that had not ended when the cursor passed them: read those that have ended since.
   for k in 1 .. cardinality(v_pend_x) loop
-    if v_have >= p_limit or not pg_visible_in_snapshot(v_pend_x[k], v_snapshot) then
+    if v_have >= p_limit or o_more or not pg_visible_in_snapshot(v_pend_x[k], v_snapshot) then
       o_pending_xids := o_pending_xids || v_pend_x[k];
       o_pending_seqs := o_pending_seqs || v_pend_s[k];
       continue;
     end if;
     loop
+      v_step := greatest(p_limit - v_have, v_step);
       select count(*) as looked, max(e.seq) as last_seq, count(e.unique_key) filter (where e.alive) as keys,
              coalesce(array_agg(e.ctid order by e.seq) filter (where e.alive), '{}') as r,
              coalesce(array_agg(e.xid order by e.seq) filter (where e.alive), '{}') as x,
@@ -62,38 +68,41 @@ begin
              coalesce(array_agg(e.unique_key order by e.seq) filter (where e.alive), '{}') as u
       into f
       from (
-        select r.ctid, r.xid, r.seq, r.job_id, r.run_lease, r.unique_key,
-               not v_tombs or not exists (
-                 select from {{schema}}.ready_tombstones_{{segment}} t
-                 where t.queue = p_queue and t.priority = p_priority and t.xid = r.xid and t.seq = r.seq) as alive
-        from {{schema}}.ready_entries_{{segment}} r
-        where r.queue = p_queue and r.priority = p_priority and r.xid = v_pend_x[k] and r.seq > v_pend_s[k]
-        order by r.seq limit p_limit - v_have) e;
+        select a.*, count(*) filter (where a.alive) over (order by a.seq) as turns
+        from (
+          select r.ctid, r.xid, r.seq, r.job_id, r.run_lease, r.unique_key,
+                 not v_tombs or not exists (  -- OFFSET 0 keeps this a probe per entry: all tombstones of the segment would be hashed anew in each step
+                   select from {{schema}}.ready_tombstones_{{segment}} t
+                   where t.queue = p_queue and t.priority = p_priority and t.xid = r.xid and t.seq = r.seq offset 0) as alive
+          from {{schema}}.ready_entries_{{segment}} r
+          where r.queue = p_queue and r.priority = p_priority and r.xid = v_pend_x[k] and r.seq > v_pend_s[k]
+          order by r.seq limit v_step) a) e
+      where e.turns <= p_limit - v_have;
       exit when f.looked = 0;  -- read to the end: the transaction is forgotten
       o_moved := true;
       v_pend_s[k] := f.last_seq;
       o_key_count := o_key_count + f.keys;
       o_rows := o_rows || f.r;  o_xids := o_xids || f.x;  o_seqs := o_seqs || f.s;  o_job_ids := o_job_ids || f.j;
       o_run_leases := o_run_leases || f.l;  o_keys := o_keys || f.u;
-      if v_have + f.looked >= p_limit then  -- perhaps not read to the end: keep it, from here
-        v_have := v_have + cardinality(f.s);
-        if v_have >= p_limit then
-          o_pending_xids := o_pending_xids || v_pend_x[k];
-          o_pending_seqs := o_pending_seqs || v_pend_s[k];
-          exit;
-        end if;
-      else
-        v_have := v_have + cardinality(f.s);
+      v_have := v_have + cardinality(f.s);
+      v_dead := v_dead + f.looked - cardinality(f.s);
+      o_more := v_dead >= 10000;
+      if v_have >= p_limit or o_more then  -- perhaps not read to the end: keep it, from here
+        o_pending_xids := o_pending_xids || v_pend_x[k];
+        o_pending_seqs := o_pending_seqs || v_pend_s[k];
         exit;
       end if;
+      exit when f.looked < v_step;  -- read to the end as well
+      v_step := least(1000, 4 * v_step);
     end loop;
   end loop;
 
   -- Then forward from the cursor, range by range between the transactions in progress: their uncommitted entries are jumped
   -- over by one index probe instead of being walked again by every poll. One statement: the ranges are as many as the open
-  -- transactions of the whole cluster. They come in order, so that the limit ends at the first entries. Entries with a
-  -- tombstone are passed and not taken, which may need another round.
-  while v_have < p_limit loop
+  -- transactions of the whole cluster. They come in order, so that the limit ends at the first entries. Where there are tombstones
+  -- another step may be needed.
+  while v_have < p_limit and not o_more loop
+    v_step := case when v_tombs then greatest(p_limit - v_have, v_step) else p_limit - v_have end;
     select count(*) as looked, count(e.unique_key) filter (where e.alive) as keys,
            array_agg(e.ctid) as r, array_agg(e.xid) as x, array_agg(e.seq) as s, array_agg(e.job_id) as j, array_agg(e.run_lease + 1) as l,
            array_agg(e.unique_key) as u, case when v_tombs then array_agg(e.alive) end as alive
@@ -102,7 +111,7 @@ begin
       select n.ctid, n.xid, n.seq, n.job_id, n.run_lease, n.unique_key,
              not v_tombs or not exists (
                select from {{schema}}.ready_tombstones_{{segment}} t
-               where t.queue = p_queue and t.priority = p_priority and t.xid = n.xid and t.seq = n.seq) as alive
+               where t.queue = p_queue and t.priority = p_priority and t.xid = n.xid and t.seq = n.seq offset 0) as alive
       from (
        select r.* from (
         select s.x as high, lag(s.x, 1, o_cursor_xid) over in_order as low,
@@ -114,21 +123,26 @@ begin
       cross join lateral (
         select e.ctid, e.xid, e.seq, e.job_id, e.run_lease, e.unique_key from {{schema}}.ready_entries_{{segment}} e
         where e.queue = p_queue and e.priority = p_priority and (e.xid, e.seq) > (g.low, g.low_seq) and e.xid < least(g.high, p_below)
-        order by e.xid, e.seq limit p_limit - v_have) r
-       limit p_limit - v_have) n
+        order by e.xid, e.seq limit v_step) r
+       limit v_step) n
       order by n.xid, n.seq) e;
     exit when f.looked = 0;
     v_cut := f.looked;
+    if v_tombs then  -- more was read than is wanted
+      select coalesce(min(c.i), f.looked) into v_cut
+      from (select u.i, count(*) filter (where u.alive) over (order by u.i) as turns from unnest(f.alive) with ordinality as u(alive, i)) c
+      where c.turns = p_limit - v_have;
+    end if;
     if p_until is not null then
       -- What has a tombstone is no turn of this lane: it is passed whenever it was written, and what stands behind it is looked at.
-      select coalesce(min(c.i) - 1, f.looked) into v_cut
+      select coalesce(min(c.i) - 1, v_cut) into v_cut
       from (select u.x, u.s, u.i, coalesce(u.alive, true) as alive,
                    count(*) filter (where coalesce(u.alive, true)) over (order by u.i) as turns
             from unnest(f.x, f.s, f.alive) with ordinality as u(x, s, alive, i)) c
       cross join lateral (
         select coalesce(e.ready_at, e.created_at) as at from {{schema}}.ready_entries_{{segment}} e
         where e.queue = p_queue and e.priority = p_priority and e.xid = c.x and e.seq = c.s offset 0) r
-      where c.alive and v_have + c.turns > p_quantum and r.at > p_until;
+      where c.i <= v_cut and c.alive and v_have + c.turns > p_quantum and r.at > p_until;
       exit when v_cut = 0;
     end if;
     o_moved := true;
@@ -147,8 +161,11 @@ begin
       o_rows := o_rows || f.r[:v_cut];  o_xids := o_xids || f.x[:v_cut];  o_seqs := o_seqs || f.s[:v_cut];  o_job_ids := o_job_ids || f.j[:v_cut];
       o_run_leases := o_run_leases || f.l[:v_cut];  o_keys := o_keys || f.u[:v_cut];
     end if;
-    exit when v_cut < f.looked or f.looked < p_limit - v_have;  -- its turn is over, and something was taken; or it was read to its end
+    v_dead := v_dead + v_cut - (cardinality(o_seqs) - v_have);
     v_have := cardinality(o_seqs);
+    exit when v_cut < f.looked or f.looked < v_step;  -- its turn is over, and something was taken; or it was read to its end
+    o_more := v_dead >= 10000;
+    v_step := least(1000, 4 * v_step);
   end loop;
 
   -- Whatever is in progress below the cursor may still commit entries behind it. This transaction's own id, drawn in an
@@ -164,7 +181,7 @@ end $$;
 create or replace function {{schema}}.claim_{{segment}}(
   p_queue text, p_priority smallint, p_limit integer, p_until timestamptz, p_quantum integer, p_below xid8, p_runtime_id bigint,
   p_deadline interval,
-  out o_rows tid[], out o_batch_id bigint, out o_receipt_base bigint, out o_deadline_at timestamptz)
+  out o_rows tid[], out o_batch_id bigint, out o_receipt_base bigint, out o_deadline_at timestamptz, out o_more boolean)
 language plpgsql volatile as $$
 declare
   v_read     record;
@@ -172,6 +189,7 @@ declare
   v_keys     bytea[];
 begin
   select * into v_read from {{schema}}.read_lane_{{segment}}(p_queue, p_priority, p_limit, p_until, p_quantum, p_below);
+  o_more := v_read.o_more;
   if not v_read.o_moved then
     return;
   end if;
@@ -483,6 +501,7 @@ declare
   v_took       integer;
   v_left       integer := p_limit;
   v_busy       boolean := false;
+  v_more       boolean := false;                                           -- behind many tombstones
   v_retry      integer;
   v_rate       integer;                                                    -- what the queue's rate leaves
   v_lanes      integer[] := '{1,2,3,4}';
@@ -684,9 +703,15 @@ begin
         get diagnostics v_rows = row_count;
         v_left := v_left - v_rows;
         v_took := v_took + v_rows;
+        v_more := v_taken.o_more;
+        exit when v_more;
         -- it may have left something for another lane's turn: the next segment comes after that
         exit when v_until is not null and v_took > 0;
       end loop;
+    end if;
+    if v_more then  -- what was passed so far is to be committed
+      v_busy := true;
+      exit;
     end if;
     exit when v_second is null;  -- the look found nothing in any other lane; what came since brings its own hint
     if v_took = 0 then  -- somebody was faster

@@ -43,8 +43,8 @@ const describe = (report: Migrations.MigrationReport): string => {
       return `Nothing to do, ${where} is up to date: ${version}. Nothing was written.`
     case "newer":
       return (
-        `Nothing to do, ${where} is newer than this awa (${Migrations.schemaVersion}) and serves it: ${version}. ` +
-        "Nothing was written."
+        `Nothing to do, ${where} is a later release's than this awa (version ${Migrations.schemaVersion}) and serves it: ` +
+        `${version}. Nothing was written.`
       )
   }
 }

@@ -3,7 +3,7 @@ import * as Schema from "effect/Schema"
 import { MigrationFailed } from "../MigrationError.js"
 import type { Connection } from "./migrateConnection.js"
 import type { Found } from "./migratePlan.js"
-import { isOccupied, limits } from "./migrateScript.js"
+import { isOccupied, limits, revisionOf } from "./migrateScript.js"
 import { quoteIdentifier } from "./renderSql.js"
 
 /** One namespace only (F-36), and catalogs that everybody may read. */
@@ -28,7 +28,8 @@ const Meta = Schema.Struct({
   schema_version: Schema.Int,
   minimum_contract: Schema.Int,
   ring_size: Schema.Int,
-  rendered_hash: Schema.String
+  rendered_hash: Schema.String,
+  functions_revision: Schema.Int
 })
 
 const Metas = Schema.Array(Meta)
@@ -58,8 +59,8 @@ export const look = Effect.fnUntraced(function* (
   if (!around.occupied) return { _tag: "Empty" }
   if (!around.has_meta) return { _tag: "Foreign", found: "it has objects, and no table meta of effect-awa" }
 
-  const sql = `select product, schema_version, minimum_contract, ring_size, rendered_hash
-from ${quoteIdentifier(schema)}.meta limit 2`
+  const sql = `select product, schema_version, minimum_contract, ring_size, rendered_hash, ${revisionOf("m")} as functions_revision
+from ${quoteIdentifier(schema)}.meta m limit 2`
   const rows = yield* connection.query(step, sql, [], limits.statement).pipe(Effect.flatMap(decode(step, Metas)))
   const [meta] = rows
   if (meta === undefined || rows.length > 1) {
@@ -73,6 +74,7 @@ from ${quoteIdentifier(schema)}.meta limit 2`
     version: meta.schema_version,
     minimumContract: meta.minimum_contract,
     ring: meta.ring_size,
-    renderedHash: meta.rendered_hash
+    renderedHash: meta.rendered_hash,
+    revision: meta.functions_revision
   }
 })

@@ -13,6 +13,8 @@ export type Found =
       readonly minimumContract: number
       readonly ring: number
       readonly renderedHash: string
+      /** Of the functions; higher with every release that changes them. */
+      readonly revision: number
     }
 
 /** @internal What is to be done about it. */
@@ -29,6 +31,7 @@ export interface Wanted {
   readonly ring: number | undefined
   readonly version: number
   readonly hash: (ring: number) => string
+  readonly revision: number
 }
 
 /** @internal */
@@ -55,7 +58,7 @@ export const makePlan = (
     case "Foreign":
       return Either.left(new ForeignSchema({ schema, found: found.found }))
     case "Installed": {
-      const { minimumContract, ring, version } = found
+      const { minimumContract, revision, ring, version } = found
       if (minimumContract > contractVersion) {
         return Either.left(
           new SchemaTooNew({ schema, installedVersion: version, minimumContract, contract: contractVersion })
@@ -66,10 +69,11 @@ export const makePlan = (
       }
       if (version > wanted.version) return Either.right({ _tag: "Nothing", version, ring, newer: true })
       if (version < wanted.version) return Either.right({ _tag: "Upgrade", from: version, ring })
+      if (found.renderedHash === wanted.hash(ring))
+        return Either.right({ _tag: "Nothing", version, ring, newer: false })
+      // while a deployment rolls, processes of both releases start: the newer one's functions stay
       return Either.right(
-        found.renderedHash === wanted.hash(ring)
-          ? { _tag: "Nothing", version, ring, newer: false }
-          : { _tag: "Refresh", ring }
+        revision > wanted.revision ? { _tag: "Nothing", version, ring, newer: true } : { _tag: "Refresh", ring }
       )
     }
   }

@@ -12,6 +12,7 @@ import { actAsOwner } from "./migrateOwners.js"
 import { makePlan, type Plan } from "./migratePlan.js"
 import * as Script from "./migrateScript.js"
 import type { RenderOptions } from "./renderSql.js"
+import { functionsRevision } from "./schemaText.generated.js"
 
 /** @internal */
 export interface RunOptions {
@@ -90,7 +91,8 @@ export const run = (
       schema,
       ring,
       version: Script.latestVersion,
-      hash: (ring) => Script.renderedHash({ schema, ring })
+      hash: (ring) => Script.renderedHash({ schema, ring }),
+      revision: functionsRevision
     })
     const steps = stepsOf(plan, { schema, ring: plan.ring }, owners, ownsTables)
     yield* Effect.forEach(steps, (step) => connection.execute(step.name, step.sql, messageMillis), { discard: true })

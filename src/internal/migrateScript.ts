@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto"
 import { actAs, exactPrivileges } from "./privileges.js"
 import { lockKeyPrefix, quoteIdentifier, quoteLiteral, type RenderOptions, renderSql } from "./renderSql.js"
-import { closing, functions, migrations } from "./schemaText.generated.js"
+import { closing, functions, functionsRevision, migrations } from "./schemaText.generated.js"
 
 /** @internal One piece of a migration: sent as one message, reported under its name. */
 export interface Step {
@@ -42,6 +42,9 @@ export const renderedHash = (target: RenderOptions): string => {
   for (const step of [...routineSteps(target), ...closingSteps(target)]) hash.update(step.sql)
   return hash.update(exactPrivileges(target)).digest("hex")
 }
+
+/** @internal The revision of the functions that are installed, of whatever version: the column is younger than the table. */
+export const revisionOf = (meta: string): string => `coalesce((to_jsonb(${meta}) ->> 'functions_revision')::integer, 0)`
 
 /** @internal How long the server may take, in milliseconds. */
 export const limits = { statement: 60_000, lock: 10_000, idle: 60_000, transaction: 900_000 }
@@ -98,7 +101,7 @@ export const privilegeSteps = (target: RenderOptions, owners?: Owners): Readonly
 const metaStep = (target: RenderOptions): Step => ({
   name: "meta",
   sql: renderSql(
-    `update {{schema}}.meta set schema_version = ${latestVersion}, rendered_hash = '${renderedHash(target)}';\n`,
+    `update {{schema}}.meta set schema_version = ${latestVersion}, functions_revision = ${functionsRevision}, rendered_hash = '${renderedHash(target)}';\n`,
     target
   )
 })
@@ -161,11 +164,14 @@ const guardUpgrade = (from: number): string =>
 declare
   v_meta record;
 begin
-  select m.product, m.schema_version, m.ring_size into strict v_meta from {{schema}}.meta m;
+  select m.product, m.schema_version, m.ring_size, ${revisionOf("m")} as revision into strict v_meta from {{schema}}.meta m;
   if v_meta.product <> 'effect-awa' or v_meta.schema_version <> ${from} or v_meta.ring_size <> {{ring}} then
     raise exception using errcode = '55000',
       message = format('this script is for version ${from} with a ring of {{ring}}, but schema %I is at version %s with a ring of %s',
                        {{schema_name}}, v_meta.schema_version, v_meta.ring_size);
+  end if;
+  if v_meta.revision > ${functionsRevision} then
+    raise exception using errcode = '55000', message = format('schema %I has the functions of a later release', {{schema_name}});
   end if;
   if exists (select from pg_class c where c.oid = to_regclass(format('%I.meta', {{schema_name}})) and c.relowner <> current_user::regrole)
      or exists (select from pg_proc p where p.pronamespace = {{schema_name}}::regnamespace and p.prosecdef and p.proowner <> current_user::regrole) then

@@ -19,7 +19,14 @@ describe("migrate", () => {
         version: Migrations.schemaVersion,
         previousVersion: 0,
         ring: 16,
-        applied: ["0001_storage.sql", "0002_lifecycle.sql", "0003_roles.sql", "0004_gating.sql", "0005_throughput.sql"]
+        applied: [
+          "0001_storage.sql",
+          "0002_lifecycle.sql",
+          "0003_roles.sql",
+          "0004_gating.sql",
+          "0005_throughput.sql",
+          "0006_revisions.sql"
+        ]
       })
       const [meta] = yield* fresh.admin.rows(metaOf)
       expect(meta).toMatchObject({ product: "effect-awa", schema_version: Migrations.schemaVersion, ring_size: 16 })
@@ -107,6 +114,26 @@ describe("migrate", () => {
         const error = yield* Migrations.migrate({ url: fresh.redacted, schema }).pipe(Effect.flip)
         expect(["ForeignSchema", "InvalidMigrationOption"]).toContain(error._tag)
       }
+    })
+  )
+
+  // F-40: processes of both releases migrate at their start while a deployment rolls
+  it.scopedLive("leaves the functions of a later release alone, and replaces those of an earlier one", () =>
+    Effect.gen(function* () {
+      const fresh = yield* freshDatabase
+      yield* Migrations.migrate({ url: fresh.redacted, ring: 4 })
+      yield* fresh.admin.script(`
+        create or replace function awa.lead() returns boolean language sql as 'select true';
+        update awa.meta set rendered_hash = 'of a later release', functions_revision = functions_revision + 1`)
+      const later = yield* catalogOf(fresh.admin, "awa", { writers: true })
+      expect(yield* Migrations.migrate({ url: fresh.redacted })).toMatchObject({
+        action: "newer",
+        version: Migrations.schemaVersion
+      })
+      expect(yield* catalogOf(fresh.admin, "awa", { writers: true })).toEqual(later)
+      yield* fresh.admin.rows("update awa.meta set functions_revision = functions_revision - 2")
+      expect(yield* Migrations.migrate({ url: fresh.redacted })).toMatchObject({ action: "refreshed" })
+      expect(yield* Migrations.migrate({ url: fresh.redacted })).toMatchObject({ action: "unchanged" })
     })
   )
 

@@ -8,12 +8,13 @@ const installed = (over: Partial<Extract<Found, { _tag: "Installed" }>> = {}): F
   minimumContract: 1,
   ring: 8,
   renderedHash: "hash of 8",
+  revision: 7,
   ...over
 })
 
 const plan = (found: Found, ring?: number) =>
   Either.getOrElse(
-    makePlan(found, { schema: "awa", ring, version: 3, hash: (ring) => `hash of ${ring}` }),
+    makePlan(found, { schema: "awa", ring, version: 3, hash: (ring) => `hash of ${ring}`, revision: 7 }),
     (refusal) => refusal
   )
 
@@ -37,6 +38,7 @@ describe("the plan of a migration", () => {
   it("replaces functions that are others than ours", () => {
     expect(plan(installed({ renderedHash: "" }))).toEqual({ _tag: "Refresh", ring: 8 })
     expect(plan(installed({ renderedHash: "hash of 16" }))).toEqual({ _tag: "Refresh", ring: 8 })
+    expect(plan(installed({ renderedHash: "hash of 16", revision: 6 }))).toEqual({ _tag: "Refresh", ring: 8 })
   })
 
   it("upgrades an older version, with the ring that is installed", () => {
@@ -51,6 +53,17 @@ describe("the plan of a migration", () => {
       ring: 8,
       newer: true
     })
+  })
+
+  // F-40: a deployment that rolls starts processes of both releases
+  it("leaves the functions of a later release of the same version alone", () => {
+    expect(plan(installed({ renderedHash: "other", revision: 8 }))).toEqual({
+      _tag: "Nothing",
+      version: 3,
+      ring: 8,
+      newer: true
+    })
+    expect(plan(installed({ revision: 8 }))).toEqual({ _tag: "Nothing", version: 3, ring: 8, newer: false })
   })
 
   it("refuses a version that no longer serves our contract", () => {

@@ -92,7 +92,10 @@ describe("the printed script", () => {
 
       const wrongRing = script({ ring: 5, from: Migrations.schemaVersion })
       expect((yield* (yield* connect(url)).script(wrongRing).pipe(Effect.flip)).code).toBe("55000")
-      yield* admin.rows("update awa.meta set schema_version = 99")
+      yield* admin.rows("update awa.meta set functions_revision = functions_revision + 1")
+      const overLater = script({ ring: 4, from: Migrations.schemaVersion })
+      expect((yield* (yield* connect(url)).script(overLater).pipe(Effect.flip)).message).toContain("a later release")
+      yield* admin.rows("update awa.meta set functions_revision = 0, schema_version = 99")
       const wrongVersion = script({ ring: 4, from: Migrations.schemaVersion })
       expect((yield* (yield* connect(url)).script(wrongVersion).pipe(Effect.flip)).code).toBe("55000")
       expect(yield* catalogOf(admin, "awa", { writers: false })).toEqual(before)

@@ -1,9 +1,11 @@
 /** Entries that would keep the oldest segment in the ring: a lane's head, its order, and tombstones on the way. */
 import { describe, expect, it } from "@effect/vitest"
-import { Effect, Fiber } from "effect"
+import { Effect, FastCheck, Fiber } from "effect"
 import type { Session } from "./database.js"
 import {
+  attemptsOf,
   begin,
+  bigints,
   blocked,
   claim,
   claimIds,
@@ -259,6 +261,90 @@ describe("an entry with a tombstone", () => {
       for (const job of jobs) yield* bury(session, job)
       const live = yield* enqueue(session, 1)
       expect(yield* claimIds(session, { limit: 10 })).toEqual(live)
+    })
+  )
+
+  for (const limit of [1, 20, 500]) {
+    const late = (isLate: boolean) =>
+      Effect.gen(function* () {
+        const db = yield* database
+        const [writer, session] = [yield* db.session, yield* db.session]
+        if (isLate) {
+          yield* begin(writer)
+          yield* writer.rows("select pg_current_xact_id()")
+          yield* enqueue(session, 1)
+          expect(yield* claimIds(session)).toHaveLength(1) // the cursor has passed it, and waits for its end
+        }
+        yield* enqueue(writer, 25_000)
+        if (isLate) yield* writer.script("commit")
+        yield* session.rows(`insert into awa.ready_tombstones_0
+          select e.queue, e.priority, e.xid, e.seq, e.job_id, 'deleted', clock_timestamp() from awa.ready_entries_0 e
+          where not exists (select from awa.claim_batches_0 b where e.job_id = any (b.job_ids))`)
+        const live = yield* enqueue(session, 1)
+        yield* session.rows("set statement_timeout = 5000") // as the runtime's claims have
+        const looks: Array<ReadonlyArray<bigint>> = []
+        for (;;) {
+          const rows = yield* claimRows(session, { limit })
+          looks.push(attemptsOf(rows).map((attempt) => attempt.job_id))
+          if (!rows.some((row) => row["lane_busy"] === true)) break
+        }
+        // each claim commits what it has passed, and says that there may be more
+        expect(looks).toEqual([[], [], live])
+      })
+
+    it.scopedLive(`by the ten thousand is passed within a claim's time, ${limit} wanted at a time`, () => late(false))
+
+    it.scopedLive(`by the ten thousand of a late transaction is passed as well, ${limit} wanted at a time`, () =>
+      late(true)
+    )
+  }
+
+  it.scopedLive("costs no live one its turn, whatever is buried and however many are wanted", () =>
+    Effect.gen(function* () {
+      const session = yield* (yield* database).session
+      const cases = FastCheck.sample(
+        FastCheck.tuple(
+          FastCheck.array(
+            FastCheck.record({ priority: FastCheck.constantFrom(1, 2, 4), buried: FastCheck.boolean() }),
+            {
+              minLength: 1,
+              maxLength: 150
+            }
+          ),
+          FastCheck.integer({ min: 1, max: 40 })
+        ),
+        { numRuns: 40, seed: 20_261_202 }
+      )
+      for (const [i, [jobs, limit]] of cases.entries()) {
+        const queue = `q${i}`
+        const [inserted] = yield* session.rows(
+          `select array_agg(job_id order by ord) as ids from (
+             select job_id, row_number() over () as ord from awa.insert_jobs($1::text::jsonb)) i`,
+          [JSON.stringify(jobs.map(({ priority }) => ({ kind: "k", queue, args: {}, opts: { priority } })))]
+        )
+        const ids = bigints([inserted?.["ids"]].flat())
+        const buried = ids.filter((_, j) => jobs[j]?.buried)
+        yield* session.rows(
+          `insert into awa.ready_tombstones_0
+           select queue, priority, xid, seq, job_id, 'deleted', clock_timestamp() from awa.ready_entries_0 where job_id = any ($1)`,
+          [buried]
+        )
+        const claimed: Array<bigint> = []
+        for (;;) {
+          const found = yield* claimIds(session, { queue, limit })
+          if (found.length === 0) break
+          expect(found.length).toBeLessThanOrEqual(limit)
+          claimed.push(...found)
+        }
+        const live = (lane: number) => ids.filter((_, j) => jobs[j]?.priority === lane && !jobs[j].buried)
+        for (const lane of [1, 2, 4]) {
+          expect(
+            claimed.filter((id) => live(lane).includes(id)),
+            JSON.stringify({ limit, jobs })
+          ).toEqual(live(lane))
+        }
+        expect(claimed).toHaveLength(ids.length - buried.length)
+      }
     })
   )
 

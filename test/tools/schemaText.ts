@@ -1,8 +1,12 @@
 /**
  * Embeds the SQL files of `schema/` as text, so that the library needs no file system to install its schema.
  * `--write` writes the module; without it the module is compared with what would be written.
+ *
+ * A database whose functions are a later release's is told by their revision, so it rises here whenever they change.
  */
+import { createHash } from "node:crypto"
 import * as Fs from "node:fs"
+import { Schema } from "effect"
 import * as Path from "node:path"
 import { fileURLToPath } from "node:url"
 
@@ -30,6 +34,24 @@ const list = (name: string, folder: string): string =>
 const single = (name: string, file: string): string =>
   `\n/** @internal */\nexport const ${name} = ${literal(Fs.readFileSync(path(file), "utf8"))}\n`
 
+const functionsHash = ((): string => {
+  const hash = createHash("sha256")
+  for (const folder of ["functions", "closing"]) for (const [, text] of read(folder)) hash.update(text)
+  return hash.update(Fs.readFileSync(path("privileges.sql"), "utf8")).digest("hex")
+})()
+
+const revisionFile = path("revision.json")
+const revision = ((): number => {
+  const { functions, revision } = Schema.decodeUnknownSync(
+    Schema.parseJson(Schema.Struct({ revision: Schema.Int, functions: Schema.String }))
+  )(Fs.readFileSync(revisionFile, "utf8"))
+  if (functions === functionsHash) return revision
+  if (process.argv.includes("--write")) {
+    Fs.writeFileSync(revisionFile, `${JSON.stringify({ revision: revision + 1, functions: functionsHash }, null, 2)}\n`)
+  }
+  return revision + 1
+})()
+
 const expected =
   "// Generated from schema/ by `npm run schema`. Do not edit.\n\n" +
   list("migrations", "migrations") +
@@ -37,6 +59,7 @@ const expected =
   list("functions", "functions") +
   "\n" +
   list("closing", "closing") +
+  `\n/** @internal Of the functions: higher with every change of them. */\nexport const functionsRevision: number = ${revision}\n` +
   single("privilegesText", "privileges.sql") +
   single("manifestText", "manifest.json")
 

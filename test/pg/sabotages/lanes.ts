@@ -47,16 +47,72 @@ export const lanes: ReadonlyArray<Sabotage> = [
   {
     name: "stop among tombstones",
     file: "020_claim.sql",
-    from: "exit when v_cut < f.looked or f.looked < p_limit - v_have;",
+    from: "exit when v_cut < f.looked or f.looked < v_step;",
     to: "exit;",
     test: "test/pg/spill.test.ts > an entry with a tombstone > does not stand before what is behind it, however many there are"
   },
   {
     name: "stop among the tombstones of a late transaction",
     file: "020_claim.sql",
-    from: "        v_have := v_have + cardinality(f.s);\n        if v_have >= p_limit then",
-    to: "        v_have := p_limit;\n        if v_have >= p_limit then",
+    from: "exit when f.looked < v_step;  -- read to the end as well",
+    to: "exit;",
     test: "test/pg/spill.test.ts > an entry with a tombstone > of a transaction that committed late is passed as well"
+  },
+  {
+    name: "read all tombstones in each step",
+    file: "020_claim.sql",
+    from: "t.xid = n.xid and t.seq = n.seq offset 0) as alive",
+    to: "t.xid = n.xid and t.seq = n.seq) as alive",
+    test: "test/pg/spill.test.ts > an entry with a tombstone > by the ten thousand is passed within a claim's time, 1 wanted at a time"
+  },
+  {
+    name: "read all tombstones in each step of a late transaction",
+    file: "020_claim.sql",
+    from: "t.xid = r.xid and t.seq = r.seq offset 0) as alive",
+    to: "t.xid = r.xid and t.seq = r.seq) as alive",
+    test: "test/pg/spill.test.ts > an entry with a tombstone > by the ten thousand of a late transaction is passed as well, 1 wanted at a time"
+  },
+  {
+    name: "pass all tombstones in one claim",
+    file: "020_claim.sql",
+    from: "    o_more := v_dead >= 10000;\n    v_step",
+    to: "    v_step",
+    test: "test/pg/spill.test.ts > an entry with a tombstone > by the ten thousand is passed within a claim's time, 20 wanted at a time"
+  },
+  {
+    name: "pass all tombstones of a late transaction in one claim",
+    file: "020_claim.sql",
+    from: "      o_more := v_dead >= 10000;\n      if",
+    to: "      if",
+    test: "test/pg/spill.test.ts > an entry with a tombstone > by the ten thousand of a late transaction is passed as well, 20 wanted at a time"
+  },
+  {
+    name: "say nothing of what stands behind many tombstones",
+    file: "020_claim.sql",
+    from: "      v_busy := true;\n      exit;\n    end if;\n    exit when v_second",
+    to: "      exit;\n    end if;\n    exit when v_second",
+    test: "test/pg/spill.test.ts > an entry with a tombstone > by the ten thousand is passed within a claim's time, 20 wanted at a time"
+  },
+  {
+    name: "take all that a step among tombstones has read",
+    file: "020_claim.sql",
+    from: "      where c.turns = p_limit - v_have;",
+    to: "      where false;",
+    test: "test/pg/spill.test.ts > an entry with a tombstone > costs no live one its turn, whatever is buried and however many are wanted"
+  },
+  {
+    name: "take all that a step among a late transaction's tombstones has read",
+    file: "020_claim.sql",
+    from: "      where e.turns <= p_limit - v_have;",
+    to: "      where true;",
+    test: "test/pg/spill.test.ts > an entry with a tombstone > of a transaction that committed late is passed as well"
+  },
+  {
+    name: "read on past many tombstones for another lane",
+    file: "020_claim.sql",
+    from: "if v_have >= p_limit or o_more or not pg_visible",
+    to: "if v_have >= p_limit or not pg_visible",
+    test: "test/pg/spill.test.ts > an entry with a tombstone > by the ten thousand of a late transaction is passed as well, 20 wanted at a time"
   },
   {
     name: "hold a segment for its tombstones",

@@ -82,8 +82,8 @@ export const modelSabotages: ReadonlyArray<Sabotage> = [
   {
     name: "count a tombstone as a lane's turn",
     file: "020_claim.sql",
-    from: "where c.alive and v_have + c.turns > p_quantum and r.at > p_until;",
-    to: "where v_have + c.i > p_quantum and r.at > p_until;",
+    from: "where c.i <= v_cut and c.alive and v_have + c.turns > p_quantum and r.at > p_until;",
+    to: "where c.i <= v_cut and v_have + c.i > p_quantum and r.at > p_until;",
     test: "test/pg/lanes.test.ts > priorities > are no reason to leave behind what stands behind a tombstone"
   }
 ]
