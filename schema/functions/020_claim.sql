@@ -328,10 +328,12 @@ language sql volatile as $$
 $$;
 
 -- The usual claim: one segment is read, one of its lanes has something, nothing of that lane was cancelled or has left the ring, and no
--- transaction that its cursor passed has ended since. Then a look, the lane's lock and one statement do what claim and claim_N do by
+-- transaction that its cursor passed has ended since. A lane has something where there are entries: transactions that it waits for
+-- have ended all the time, and most wrote nothing there. Then a look, the lane's lock and one statement do what claim and claim_N do by
 -- fifteen, each of which costs the start of a plan. o_lanes is how many lanes may have something, or null where one of them has a head.
 -- Where it is one and nothing was taken, another claimer holds it (o_busy), or what was taken for granted did not hold: nothing is
--- written, and it is claimed step by step. What is taken for granted is read under the lock and in the snapshot that reads the entries, so
+-- written, and it is claimed step by step. Nothing is taken of a transaction that began after the look: it may have come behind one of
+-- another lane, which the look did not see. What is taken for granted is read under the lock and in the snapshot that reads the entries, so
 -- pending is exactly what that snapshot has in progress below the new cursor; what is pending still is among it, with nothing taken of it.
 -- Both statements read between the transactions in progress, as read_lane_N does, in the order of their ids.
 create or replace function {{schema}}.claim_alone_{{segment}}(
@@ -340,20 +342,27 @@ create or replace function {{schema}}.claim_alone_{{segment}}(
 language plpgsql volatile as $$
 declare
   v_priority  smallint;
+  v_below     xid8;
 begin
   o_busy := false;
   with now as materialized (
     select '0'::xid8 || s.xip as low, s.xip || pg_snapshot_xmax(pg_current_snapshot()) as high
     from (select array(select pg_snapshot_xip(pg_current_snapshot())) as xip offset 0) s
   )
-  select case when not exists (select from {{schema}}.spill_heads h where h.queue = p_queue) then count(*) end, min(p.p)
-  into o_lanes, v_priority
+  select case when not exists (select from {{schema}}.spill_heads h where h.queue = p_queue) then count(*) end, min(p.p),
+         pg_snapshot_xmax(pg_current_snapshot())
+  into o_lanes, v_priority, v_below
   from now n cross join unnest('{1,2,3,4}'::smallint[]) as p(p)
   left join lateral (
-    select b.queue, b.priority, b.cursor_xid, b.cursor_seq, b.pending_xids from {{schema}}.claim_batches_{{segment}} b
+    select b.queue, b.priority, b.cursor_xid, b.cursor_seq, b.pending_xids, b.pending_seqs from {{schema}}.claim_batches_{{segment}} b
     where (b.queue, b.priority) >= (p_queue, p.p) order by b.queue, b.priority, b.batch_id desc limit 1) l
     on l.queue = p_queue and l.priority = p.p
-  where not coalesce(l.pending_xids <@ n.low, true) or exists (
+  where exists (
+    select from unnest(l.pending_xids, l.pending_seqs) as w(x, s)
+    cross join lateral (
+      select from {{schema}}.ready_entries_{{segment}} e
+      where e.queue = p_queue and e.priority = p.p and e.xid = w.x and e.seq > w.s limit 1) e
+    where not w.x = any (n.low)) or exists (
     select from unnest(n.low, n.high) as g(low, high)
     cross join lateral (
       select from {{schema}}.ready_entries_{{segment}} e
@@ -389,7 +398,7 @@ begin
       cross join lateral unnest('0'::xid8 || l.in_progress, l.in_progress || pg_snapshot_xmax(pg_current_snapshot())) as g(low, high)
       cross join lateral (
         select e.ctid, e.xid, e.seq, e.job_id, e.run_lease, e.unique_key from {{schema}}.ready_entries_{{segment}} e
-        where e.queue = p_queue and e.priority = v_priority and e.xid < g.high and (e.xid, e.seq) > (
+        where e.queue = p_queue and e.priority = v_priority and e.xid < least(g.high, v_below) and (e.xid, e.seq) > (
           greatest(g.low, l.xid), case when g.low < l.xid then l.seq else 9223372036854775807 end)
         order by e.xid, e.seq limit p_limit) r
       where g.high > l.xid and l.pending <@ l.in_progress

@@ -109,9 +109,11 @@ begin
   -- The mark stops before the first batch that is not stale: of two claims at once the later id may be the earlier in time. And so
   -- the young ones, a whole staleness full of them, are not walked at every tick, but for their deadlines where the beaten are too.
   done_to := coalesce(
-    (select b.batch_id - 1 from {{schema}}.claim_batches_{{segment}} b
-     where b.batch_id > p_from and b.claimed_at >= v_stale order by b.batch_id limit 1),
-    (select b.batch_id from {{schema}}.claim_batches_{{segment}} b where b.batch_id > p_from order by b.batch_id desc limit 1),
+    (select b.batch_id from {{schema}}.claim_batches_{{segment}} b
+     where b.batch_id > p_from and b.batch_id < coalesce(
+       (select y.batch_id from {{schema}}.claim_batches_{{segment}} y
+        where y.batch_id > p_from and y.claimed_at >= v_stale order by y.batch_id limit 1), 9223372036854775807)
+     order by b.batch_id desc limit 1),
     p_from);
   v_until := case when p_beaten_ids is null then done_to else 9223372036854775807 end;
 

@@ -94,13 +94,13 @@ export const makePromote = (step: Step): Effect.Effect<Promotion, DatabaseError>
 
 /**
  * Rescues abandoned attempts. Those that were beaten for once, and the deadlines of all, are looked at every twelfth of the staleness,
- * at least a second apart, since that reads the whole of attempt_state and every claim that is not stale; those that nobody ever beat
- * for, at every tick.
+ * at least a second apart and fifteen at most, since that reads the whole of attempt_state and every claim that is not stale; those
+ * that nobody ever beat for, at every tick.
  *
  * @internal
  */
 export const makeRescue = (step: Step, staleness: Duration.DurationInput): Effect.Effect<number, DatabaseError> => {
-  const everyMillis = Math.max(1_000, Duration.toMillis(staleness) / 12)
+  const everyMillis = Math.min(15_000, Math.max(1_000, Duration.toMillis(staleness) / 12))
   let lookedAt = Number.NEGATIVE_INFINITY
   return Effect.suspend(() => {
     const startedAt = performance.now()

@@ -8,6 +8,7 @@ import {
   claimIds,
   claimRows,
   column,
+  currentSlot,
   fileDatabase,
   enqueue,
   fault,
@@ -163,6 +164,55 @@ describe("claim", () => {
       expect(yield* claimIds(claimer)).toEqual(ids)
     })
   )
+
+  for (const [ring, database] of rings)
+    it.scopedLive(
+      `${ring}: takes nothing that came after its look, in which another lane's entry did not stand yet`,
+      () =>
+        Effect.gen(function* () {
+          const db = yield* database
+          const [session, claimer, holder] = [yield* db.session, yield* db.session, yield* db.session]
+          yield* session.script("insert into awa.queues (queue, aging) values ('q', '1 hour')")
+          const old = yield* enqueue(session, 1, { opts: { priority: 2 } })
+          yield* begin(holder)
+          const slot = yield* currentSlot(session)
+          yield* holder.script(`lock table awa.ready_tombstones_${slot} in access exclusive mode`)
+          const claiming = yield* Effect.fork(claimIds(claimer, { limit: 2 }))
+          yield* blocked(session, claimer)
+          const urgent = yield* enqueue(session, 1, { opts: { priority: 1 } })
+          const later = yield* enqueue(session, 1, { opts: { priority: 2 } })
+          yield* holder.script("commit")
+          expect(yield* Fiber.join(claiming)).toEqual(old)
+          expect(yield* claimIds(claimer)).toEqual([...urgent, ...later])
+        })
+    )
+
+  for (const [ring, database] of rings)
+    it.scopedLive(`${ring}: takes no lane for one with work because a transaction has ended that wrote elsewhere`, () =>
+      Effect.gen(function* () {
+        const db = yield* database
+        const [session, writer, holder] = [yield* db.session, yield* db.session, yield* db.session]
+        yield* begin(writer)
+        yield* enqueue(writer, 1, { queue: "another" })
+        yield* enqueue(session, 1)
+        expect(yield* claimIds(session)).toHaveLength(1) // its lane waits for the writer's end
+        yield* writer.script("commit")
+        expect(yield* session.value("select cardinality(pending_xids) from awa.claim_batches where queue = 'q'")).toBe(
+          1
+        )
+        yield* begin(holder)
+        yield* holder.value("select awa.queue_running('q')") // which holds the queue's lanes
+        expect(yield* claimRows(session)).toEqual([])
+        yield* holder.script("rollback")
+        // nor is it one of two lanes
+        const next = yield* enqueue(session, 1, { opts: { priority: 3 } })
+        const slot = yield* currentSlot(session)
+        expect(yield* session.rows(`select o_lanes::integer from awa.claim_alone_${slot}('q', 1, 1, null)`)).toEqual([
+          { o_lanes: 1 }
+        ])
+        expect(yield* session.value("select job_ids from awa.claim_batches where priority = 3")).toEqual(next)
+      })
+    )
 
   it.scopedLive("of one queue leaves the other queues alone", () =>
     Effect.gen(function* () {

@@ -129,8 +129,9 @@ describe("rescue", () => {
         yield* begin(caller)
         yield* complete(caller, first)
         yield* age(session, "2 min")
-        yield* session.script("set lock_timeout = '1ms'")
+        yield* session.script("set lock_timeout = '50ms'")
         expect(yield* rescue(session)).toBe(1) // its neighbour
+        yield* session.script("reset lock_timeout")
         yield* caller.script(end)
         expect(yield* rescue(session)).toBe(end === "commit" ? 0 : 1)
         expect(yield* evidence(session, [first])).toEqual([["closed", end === "commit" ? "completed" : "rescued"]])
@@ -301,6 +302,28 @@ describe("rescue's mark", () => {
       yield* age(session, "2 s")
       expect([yield* rescue(session), yield* mark(session)]).toEqual([1, 2n])
       expect(yield* evidence(session, attempts)).toEqual([
+        ["closed", "rescued"],
+        ["closed", "rescued"]
+      ])
+    })
+  )
+
+  // F-54: an id is drawn before its claim commits
+  it.scopedLive("is not passed by a claim that commits later, whose id is lower than a young one's", () =>
+    Effect.gen(function* () {
+      const db = yield* database
+      const [late, other, session] = [yield* db.session, yield* db.session, yield* db.session]
+      yield* enqueue(session, 1, { queue: "one" })
+      yield* enqueue(session, 1, { queue: "two" })
+      yield* begin(late)
+      const first = yield* claim(late, { queue: "one" })
+      const second = yield* claim(other, { queue: "two" })
+      expect(only(first).batch_id).toBeLessThan(only(second).batch_id)
+      expect([yield* rescue(session), yield* mark(session)]).toEqual([0, 0n])
+      yield* late.script("commit")
+      yield* age(session, "2 min")
+      expect(yield* rescue(session)).toBe(2)
+      expect(yield* evidence(session, [...first, ...second])).toEqual([
         ["closed", "rescued"],
         ["closed", "rescued"]
       ])

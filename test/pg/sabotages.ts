@@ -516,8 +516,8 @@ export const sabotages: ReadonlyArray<Sabotage> = [
   of(
     "move rescue's mark over what is not stale",
     "072_rescue.sql",
-    "    (select b.batch_id - 1 from {{schema}}.claim_batches_{{segment}} b\n",
-    "    (select max(b.batch_id) over () from {{schema}}.claim_batches_{{segment}} b\n",
+    "where y.batch_id > p_from and y.claimed_at >= v_stale order by",
+    "where false order by",
     "test/pg/rescue.test.ts > rescue's mark > stops before a claim that is not stale, whatever is behind it"
   ),
   of(

@@ -59,20 +59,6 @@ export const lanes: ReadonlyArray<Sabotage> = [
     test: "test/pg/spill.test.ts > an entry with a tombstone > of a transaction that committed late is passed as well"
   },
   {
-    name: "read all tombstones in each step",
-    file: "020_claim.sql",
-    from: "t.xid = n.xid and t.seq = n.seq offset 0) as alive",
-    to: "t.xid = n.xid and t.seq = n.seq) as alive",
-    test: "test/pg/spill.test.ts > an entry with a tombstone > by the ten thousand is passed within a claim's time, 1 wanted at a time"
-  },
-  {
-    name: "read all tombstones in each step of a late transaction",
-    file: "020_claim.sql",
-    from: "t.xid = r.xid and t.seq = r.seq offset 0) as alive",
-    to: "t.xid = r.xid and t.seq = r.seq) as alive",
-    test: "test/pg/spill.test.ts > an entry with a tombstone > by the ten thousand of a late transaction is passed as well, 1 wanted at a time"
-  },
-  {
     name: "pass all tombstones in one claim",
     file: "020_claim.sql",
     from: "    o_more := v_dead >= 10000;\n    v_step",
@@ -106,13 +92,6 @@ export const lanes: ReadonlyArray<Sabotage> = [
     from: "      where e.turns <= p_limit - v_have;",
     to: "      where true;",
     test: "test/pg/spill.test.ts > an entry with a tombstone > of a transaction that committed late is passed as well"
-  },
-  {
-    name: "read on past many tombstones for another lane",
-    file: "020_claim.sql",
-    from: "if v_have >= p_limit or o_more or not pg_visible",
-    to: "if v_have >= p_limit or not pg_visible",
-    test: "test/pg/spill.test.ts > an entry with a tombstone > by the ten thousand of a late transaction is passed as well, 20 wanted at a time"
   },
   {
     name: "hold a segment for its tombstones",
@@ -271,9 +250,23 @@ export const lanes: ReadonlyArray<Sabotage> = [
   {
     name: "claim alone: do not look for what has ended since",
     file: "020_claim.sql",
-    from: "where not coalesce(l.pending_xids <@ n.low, true) or exists (",
-    to: "where exists (",
+    from: "where not w.x = any (n.low)) or exists (",
+    to: "where false) or exists (",
     test: "test/pg/cursor.test.ts > one segment > a late committer > behind the cursor is read once it has ended, and only once"
+  },
+  {
+    name: "claim alone: take every transaction that has ended for work",
+    file: "020_claim.sql",
+    from: "where e.queue = p_queue and e.priority = p.p and e.xid = w.x and e.seq > w.s limit 1) e",
+    to: "limit 1) e",
+    test: "test/pg/claim.test.ts > claim > one segment: takes no lane for one with work because a transaction has ended that wrote elsewhere"
+  },
+  {
+    name: "claim alone: take what came after the look",
+    file: "020_claim.sql",
+    from: "e.xid < least(g.high, v_below) and",
+    to: "e.xid < g.high and",
+    test: "test/pg/claim.test.ts > claim > one segment: takes nothing that came after its look, in which another lane's entry did not stand yet"
   },
   {
     name: "claim alone: move the cursor by one entry",

@@ -22,6 +22,13 @@ export const rescueSabotages: ReadonlyArray<Sabotage> = [
     test: `${underLease} ${pastWhatCannotEnd}`
   },
   {
+    name: "let the mark pass claims that are to commit yet",
+    file: "072_rescue.sql",
+    from: "    (select b.batch_id from {{schema}}.claim_batches_{{segment}} b\n     where b.batch_id > p_from and b.batch_id < coalesce(",
+    to: "    (select b.batch_id - 1 from {{schema}}.claim_batches_{{segment}} b\n     where b.batch_id > p_from and b.claimed_at >= v_stale order by b.batch_id limit 1),\n    (select b.batch_id from {{schema}}.claim_batches_{{segment}} b\n     where b.batch_id > p_from and b.batch_id < coalesce(",
+    test: "test/pg/rescue.test.ts > rescue's mark > is not passed by a claim that commits later, whose id is lower than a young one's"
+  },
+  {
     name: "rescue what was chosen, whatever happened since",
     file: "072_rescue.sql",
     from: "      where coalesce(s.heartbeat_at, b.claimed_at) < p_stale\n         or (b.deadline_at < p_now and coalesce(s.heartbeat_at, b.claimed_at) <= p_now)\n",
