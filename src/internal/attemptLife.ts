@@ -16,6 +16,7 @@ import type { Permits } from "../Permits.js"
 import type { Reconciliation } from "../Reconciliation.js"
 import type { Settled } from "../Settled.js"
 import { attemptHandle, type Finalizing } from "./attemptHandle.js"
+import { handlerFailure } from "./handlerFailure.js"
 import { eventLoopTurn } from "./eventLoopTurn.js"
 import { handlerEnding, handlerRun, plainlyCompleted, unknownKind } from "./handlerRun.js"
 import { monotonicMillis } from "./monotonic.js"
@@ -102,6 +103,8 @@ export const makeAttemptLife = (living: Living) => {
   const settle = (entry: Entry, handler: RegisteredHandler, permits: Permits, exit: Exit.Exit<unknown, unknown>) => {
     entry.exited = true
     entry.fiber = undefined // what waits for a flush needs no more than its token
+    const failure = handlerFailure(entry, handler, exit)
+    if (failure !== undefined) Runtime.runFork(settling)(failure)
     if (handler.mode === "caller-owned") {
       return reconciliation.unsafeSettle(
         entry,

@@ -1,6 +1,8 @@
 import * as Cause from "effect/Cause"
+import * as Option from "effect/Option"
 import * as Predicate from "effect/Predicate"
 import type { StoredError } from "../Handlers.js"
+import { sqlMessageOf, sqlStateOf } from "./sqlState.js"
 import { sanitize, storageFault } from "./storable.js"
 
 const maxMessageBytes = 4_096
@@ -12,9 +14,14 @@ const nameOf = (error: unknown): string => {
   return typeof error
 }
 
+/** Of an error of the database's also what the server said: a driver's own message is that a statement failed. */
 const messageOf = (error: unknown): string => {
-  if (Predicate.hasProperty(error, "message") && typeof error.message === "string") return error.message
-  return String(error)
+  const message =
+    Predicate.hasProperty(error, "message") && typeof error.message === "string" ? error.message : String(error)
+  const state = Option.getOrUndefined(sqlStateOf(error))
+  if (state === undefined) return message
+  const said = sqlMessageOf(error)
+  return said === message ? `${message} (${state})` : `${message}: ${said} (${state})`
 }
 
 /** What was thrown is the user's code: its getters and its schema's encoding can throw in their turn. */
@@ -27,8 +34,8 @@ const guarded = <A>(describe: () => A, fallback: A): A => {
 }
 
 /**
- * A failure as the database keeps it: storable and small, whatever was thrown. Stacks and causes stay in the logs; they
- * grow without bound and can carry secrets.
+ * A failure as the database keeps it: storable and small, whatever was thrown. Stacks and causes are told to the log when the handler
+ * fails; they grow without bound and can carry secrets.
  *
  * @internal
  */

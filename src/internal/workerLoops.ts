@@ -1,6 +1,7 @@
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as FiberId from "effect/FiberId"
+import * as LogLevel from "effect/LogLevel"
 import * as Option from "effect/Option"
 import * as Queue from "effect/Queue"
 import type * as Scope from "effect/Scope"
@@ -27,7 +28,11 @@ const beatFor = Effect.fnUntraced(function* (heartbeat: Heartbeat["Type"], entri
   for (const { entry, outcome } of lost) {
     // its own completion, an end that is under way, or told before
     if (outcome === "completed" || entry.interruption !== undefined || entry.exited) continue
-    yield* Effect.logWarning("An attempt was lost to another outcome; its handler is interrupted").pipe(
+    // a cancellation is somebody's wish
+    yield* Effect.logWithLevel(
+      outcome === "cancelled" ? LogLevel.Info : LogLevel.Warning,
+      "An attempt was lost to another outcome; its handler is interrupted"
+    ).pipe(
       Effect.annotateLogs({
         jobId: String(entry.attempt.token.jobId),
         runLease: String(entry.attempt.token.runLease),

@@ -114,5 +114,37 @@ export const lifeMutants: ReadonlyArray<Mutant> = [
     to: "      return yield* Effect.interrupt\n",
     suite: crash,
     test: "with a defect of its own exits with 1, after the rest was stopped in order"
+  },
+  ...[
+    {
+      name: "say nothing of a handler that failed",
+      from: "if (Exit.isSuccess(exit)) return undefined",
+      to: "if (exit) return undefined"
+    },
+    { name: "tell the last failure as any other", from: "last || exitClassOf", to: "exitClassOf" },
+    { name: "tell a defect as any other failure", from: '|| exitClassOf(cause) === "defect" ?', to: "?" },
+    {
+      name: "tell of a failure without its cause",
+      from: "of ${maxAttempts}`,\n    cause\n",
+      to: "of ${maxAttempts}`\n"
+    },
+    {
+      name: "tell a choice as a failure",
+      from: "instanceof OutcomeSelected) return undefined",
+      to: "instanceof OutcomeSelected) void 0"
+    }
+  ].map((mutant) => ({
+    ...mutant,
+    file: "src/internal/handlerFailure.ts",
+    suite: "test/runtime/Ordinary.test.ts",
+    test: "whose handler fails is told to the log with its cause: the last failure and a defect as errors, a choice not at all"
+  })),
+  {
+    name: "keep of a refused statement only that it failed",
+    file: "src/internal/storedError.ts",
+    from: "if (state === undefined) return message",
+    to: "if (state !== '') return message",
+    suite: "test/runtime/Ordinary.test.ts",
+    test: "of which the database refused a statement keeps what the database said"
   }
 ]

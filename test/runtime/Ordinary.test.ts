@@ -1,3 +1,4 @@
+import { SqlClient } from "@effect/sql"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer, Option, Ref, Schema } from "effect"
 import * as Job from "effect-awa/Job"
@@ -5,7 +6,7 @@ import * as JobOutcome from "effect-awa/JobOutcome"
 import * as RetryPolicy from "effect-awa/RetryPolicy"
 import { Worker } from "effect-awa"
 import { Testing } from "effect-awa/testing"
-import { database, eventually, rescueNow } from "./support.js"
+import { database, eventually, handlerFailures, rescueNow } from "./support.js"
 import { Declined, Direct, errorNames, Notify, type OrdinaryHandler, run } from "./world.js"
 
 const finished = (ordinary: OrdinaryHandler, state: string, options?: { readonly maxAttempts?: number }) =>
@@ -36,6 +37,59 @@ describe("an ordinary attempt", () => {
       assert.strictEqual(retryAfter.runLease, 3n)
       const died = yield* finished(() => Effect.die("boom"), "failed", { maxAttempts: 1 })
       assert.strictEqual(died.attempt, 1)
+    })
+  )
+
+  it.live(
+    "whose handler fails is told to the log with its cause: the last failure and a defect as errors, a choice not at all",
+    () => {
+      const answers: ReadonlyArray<ReturnType<OrdinaryHandler>> = [
+        new Declined(),
+        Effect.die(new Error("boom")),
+        JobOutcome.end(JobOutcome.snooze("1 millis")),
+        new Declined(),
+        Effect.succeed(JobOutcome.discard("enough"))
+      ]
+      return run({ ordinary: (job) => answers[Number(job.runLease) - 1] ?? Effect.die("no answer is left") }, (lines) =>
+        Effect.gen(function* () {
+          const testing = yield* Testing.Testing
+          const { id } = yield* Notify.enqueue({ tag: "a" }, { maxAttempts: 3 })
+          yield* testing.drain({ scheduled: true })
+          const failures = handlerFailures(lines)
+          assert.deepStrictEqual(
+            failures.map(({ level, message }) => `${level.label} ${message}`),
+            [
+              "WARN A handler failed in attempt 1 of 3",
+              "ERROR A handler failed in attempt 2 of 3",
+              "ERROR A handler failed in attempt 3 of 3"
+            ]
+          )
+          assert.include(failures[0]?.cause, "Declined")
+          assert.match(failures[1]?.cause ?? "", /boom[^]*Ordinary\.test/) // with its stack
+          assert.deepInclude(failures[1]?.annotations, {
+            kind: "notify",
+            queue: "default",
+            jobId: String(id),
+            runLease: "2",
+            exit: "defect"
+          })
+        })
+      )
+    }
+  )
+
+  it.live("of which the database refused a statement keeps what the database said", () =>
+    Effect.gen(function* () {
+      const row = yield* finished(
+        () => Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.asVoid(sql`select from no_such_table`)),
+        "failed",
+        { maxAttempts: 1 }
+      )
+      const [{ error }] = Schema.decodeUnknownSync(
+        Schema.Tuple(Schema.Struct({ error: Schema.Struct({ name: Schema.String, message: Schema.String }) }))
+      )(row.errors)
+      assert.strictEqual(error.name, "SqlError")
+      assert.include(error.message, 'relation "no_such_table" does not exist (42P01)')
     })
   )
 

@@ -1,5 +1,5 @@
 import { SqlClient } from "@effect/sql"
-import { Config, type Duration, Effect, HashMap, Layer, Logger, LogLevel, Redacted } from "effect"
+import { Cause, Config, type Duration, Effect, HashMap, Layer, Logger, LogLevel, Redacted } from "effect"
 import { type FaultProxy, Testing } from "effect-awa/testing"
 import { inject } from "vitest"
 import { quoteIdentifier } from "../../src/internal/renderSql.js"
@@ -43,21 +43,27 @@ export interface LogLine {
   readonly level: LogLevel.LogLevel
   readonly message: string
   readonly annotations: Readonly<Record<string, unknown>>
+  readonly cause: string
 }
 
 /** Collects what the program logs at warn level and above; a protocol event is such a line. */
 export const collectLogs = (lines: Array<LogLine>) =>
   Logger.replace(
     Logger.defaultLogger,
-    Logger.make(({ annotations, logLevel, message }) => {
+    Logger.make(({ annotations, cause, logLevel, message }) => {
       if (!LogLevel.greaterThanEqual(logLevel, LogLevel.Warning)) return
       lines.push({
         level: logLevel,
         message: Array.isArray(message) ? message.map(String).join(" ") : String(message),
-        annotations: Object.fromEntries(HashMap.toEntries(annotations))
+        annotations: Object.fromEntries(HashMap.toEntries(annotations)),
+        cause: Cause.pretty(cause)
       })
     })
   )
+
+/** What is told of handlers that failed. */
+export const handlerFailures = (lines: ReadonlyArray<LogLine>) =>
+  lines.filter(({ message }) => message.startsWith("A handler failed"))
 
 export const protocolEvents = (lines: ReadonlyArray<LogLine>) =>
   lines.filter(({ message }) => message.startsWith("Protocol event"))
