@@ -66,40 +66,43 @@ export interface CompletionOptions {
 const divides = ({ sqlState }: DatabaseError): boolean =>
   sqlState === "55P03" || sqlState === "57014" || sqlState?.startsWith("40") === true || refusesContent(sqlState)
 
+/** How many parts of divided batches are sent at a time: the beats are on the same connections. */
+const partsAtOnce = 2
+
 const makeFlush = (pool: RuntimePool["Type"], scope: Scope.Scope) => {
   const send = makeClose(pool)
+  const parts = Effect.unsafeMakeSemaphore(partsAtOnce)
   // One id for all tries of a flush and of its halves: "closed by this very flush earlier" is told by it.
-  const flush = (flushId: string, batch: Batch, tries: number): Effect.Effect<void> =>
-    Effect.matchEffect(
-      Effect.suspend(() =>
-        send(
-          flushId,
-          batch.map((pending) => pending.item)
-        )
-      ),
-      {
-        onSuccess: (settled) => Effect.sync(() => batch.forEach((pending, i) => answerWith(pending, settled[i]))),
-        onFailure: (error) => {
-          if (!divides(error)) {
-            return Effect.zipRight(
-              Effect.zipRight(noteRetry(error, tries), backoff(tries)),
-              flush(flushId, batch, tries + 1)
-            )
-          }
-          // Each half goes on by itself, so that one item that cannot be closed now holds up neither its neighbours nor the next flush.
-          const middle = batch.length >> 1
-          const parts =
-            batch.length > 1 ? [batch.slice(0, middle), batch.slice(middle)] : [plainer(batch, error, tries)]
-          const wait = batch.length > 1 ? Effect.void : Effect.zipRight(noteRetry(error, tries), backoff(tries))
-          return Effect.forEach(
-            parts,
-            (part) => Effect.forkIn(answering(part, Effect.zipRight(wait, flush(flushId, part, tries + 1))), scope),
-            { discard: true }
+  const flush = (flushId: string, batch: Batch, tries: number, isPart: boolean): Effect.Effect<void> => {
+    const sent = Effect.suspend(() =>
+      send(
+        flushId,
+        batch.map((pending) => pending.item)
+      )
+    )
+    return Effect.matchEffect(isPart ? parts.withPermits(1)(sent) : sent, {
+      onSuccess: (settled) => Effect.sync(() => batch.forEach((pending, i) => answerWith(pending, settled[i]))),
+      onFailure: (error) => {
+        if (!divides(error)) {
+          return Effect.zipRight(
+            Effect.zipRight(noteRetry(error, tries), backoff(tries)),
+            flush(flushId, batch, tries + 1, isPart)
           )
         }
+        // Each half goes on by itself, so that one item that cannot be closed now holds up neither its neighbours nor the next flush.
+        const middle = batch.length >> 1
+        const divided =
+          batch.length > 1 ? [batch.slice(0, middle), batch.slice(middle)] : [plainer(batch, error, tries)]
+        const wait = batch.length > 1 ? Effect.void : Effect.zipRight(noteRetry(error, tries), backoff(tries))
+        return Effect.forEach(
+          divided,
+          (part) => Effect.forkIn(answering(part, Effect.zipRight(wait, flush(flushId, part, tries + 1, true))), scope),
+          { discard: true }
+        )
       }
-    )
-  const begin = (batch: Batch): Effect.Effect<void> => flush(newFlushId(), batch, 0)
+    })
+  }
+  const begin = (batch: Batch): Effect.Effect<void> => flush(newFlushId(), batch, 0, false)
   return (batch: Batch) =>
     Effect.suspend(() => {
       const [others, plain] = Arr.partition(batch, ({ item }) => isPlain(item))

@@ -19,6 +19,7 @@ import * as Option from "effect/Option"
 import * as Runtime from "effect/Runtime"
 import { ApplicationTransaction } from "../ApplicationTransaction.js"
 import * as Driver from "../Driver.js"
+import { endedAfter } from "../internal/applicationConnection.js"
 import { makeFinalizations } from "../internal/commitGuard.js"
 import {
   AttemptParked,
@@ -36,6 +37,18 @@ const queryOf =
     if (Exit.isFailure(exit)) throw Cause.squash(exit.cause) // the error itself, which carries the SQLSTATE
     return exit.value.map((row: Readonly<Record<string, unknown>>) => row)
   }
+
+/** The connection, on which `complete_job` is asked in time: nothing interrupts it. */
+const completing = (connection: Connection, inTime: ReturnType<typeof endedAfter>): Connection => ({
+  execute: (sql, params, transform) => connection.execute(sql, params, transform),
+  executeRaw: (sql, params) => connection.executeRaw(sql, params),
+  executeStream: (sql, params, transform) => connection.executeStream(sql, params, transform),
+  executeValues: (sql, params) => inTime(connection.executeValues(sql, params)),
+  executeUnprepared: (sql, params, transform) => connection.executeUnprepared(sql, params, transform)
+})
+
+/** How much later than the server the client gives up: a statement that the server ends still has to answer. */
+const slackMillis = 2_000
 
 const known = [StaleAttempt, AttemptParked, CallerOwnedDisabled, TokenRejected, TransactionUnavailable]
 
@@ -90,16 +103,19 @@ export const inTransaction = <A, E, R>(
       return yield* new TransactionUnavailable({ reason: "the transaction that is open on this fiber is a savepoint" })
     }
     const runtime = yield* Effect.runtime()
+    const inTime = endedAfter(connection, maximumMillis + slackMillis)
     yield* Effect.uninterruptible(
-      Effect.tryPromise({
-        try: () => Driver.expectCompletion(queryOf(connection, runtime), attempt, { maximumMillis }),
-        catch: (cause) =>
-          isKnown(cause) ? cause : new SqlError({ message: "the completion could not be expected", cause })
-      })
+      inTime(
+        Effect.tryPromise({
+          try: () => Driver.expectCompletion(queryOf(connection, runtime), attempt, { maximumMillis }),
+          catch: (cause) =>
+            isKnown(cause) ? cause : new SqlError({ message: "the completion could not be expected", cause })
+        })
+      )
     )
     return yield* Effect.provideService(body, ApplicationTransaction, {
       client,
-      connection,
+      connection: completing(connection, inTime),
       finalizations: makeFinalizations()
     })
   })

@@ -123,6 +123,27 @@ const endClient = (client: unknown): void => {
 export const discard = (connection: Connection): Effect.Effect<void> =>
   Effect.sync(() => endClient(clientOf(connection)))
 
+/**
+ * The same effect on a connection that is ended under it when it takes longer: one that says nothing would hold up, for as long as the
+ * operating system waits, whoever must not be interrupted.
+ *
+ * @internal
+ */
+export const endedAfter =
+  (connection: Connection, millis: number) =>
+  <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.suspend(() => {
+      const client = clientOf(connection)
+      const timer = setTimeout(() => {
+        endClient(client)
+        destroySocket(client)
+      }, millis)
+      return Effect.ensuring(
+        effect,
+        Effect.sync(() => clearTimeout(timer))
+      )
+    })
+
 /** @internal Whether the driver knows that no transaction is open on it. */
 export const isIdle = (connection: Connection): boolean => isIdleClient(clientOf(connection))
 

@@ -95,7 +95,8 @@ const claimOnce = (on: Claiming, { begin, begun, sound }: Beginning): Effect.Eff
       yield* unused(slots - claimed.attempts.length)
       const { attempts, gated } = claimed
       const starting = admit(attempts, permits, { atMillis, gated })
-      yield* begun
+      // what is in flight begins, whatever has become of those before it: begun by nobody it would be beaten for all the same
+      yield* Effect.onError(begun, () => starting)
       if (claimed.attempts.length === slots) {
         yield* begin(starting)
         return { _tag: "more" }

@@ -49,8 +49,13 @@ export const isFatal = (error: unknown): boolean =>
     (link) => Predicate.hasProperty(link, "severity") && (link.severity === "FATAL" || link.severity === "PANIC")
   )
 
-/** @internal States after which it is open whether COMMIT took effect: the backend was ended, or the answer came from elsewhere. */
-export const isAmbiguous = (state: string): boolean => /^(08|57P|58|XX)/.test(state)
+/**
+ * States after which it is open whether COMMIT took effect: the backend was ended, or the answer came from elsewhere. Those that end
+ * a session for its pauses are here by their numbers, since the word FATAL is in the server's language.
+ *
+ * @internal
+ */
+export const isAmbiguous = (state: string): boolean => /^(08|57P|58|XX|25P03$|25P04$)/.test(state)
 
 /** @internal States that the same statement, sent again, can be free of. */
 export const canHeal = (state: string): boolean =>

@@ -4,6 +4,22 @@ import type { Mutant } from "../mutants.js"
 const suite = "test/conformance/ts/conformance.test.ts"
 
 export const driverMutants: ReadonlyArray<Mutant> = [
+  ...["expect_completion", "complete_job"].map((statement) => ({
+    name: `wait for ever where ${statement} is never answered`,
+    file: "src/internal/applicationConnection.ts",
+    from: "        endClient(client)\n        destroySocket(client)\n      }, millis)\n      return Effect.ensuring",
+    to: "      }, millis)\n      return Effect.ensuring",
+    suite: "test/conformance/ts/effectSql.test.ts",
+    test: `whose ${statement} is never answered ends in time, and its attempt runs again`
+  })),
+  {
+    name: "send all parts of a flush that failed at once",
+    file: "src/Completion.ts",
+    from: "isPart ? parts.withPermits(1)(sent) : sent",
+    to: "sent",
+    suite: "test/runtime/Flush.test.ts",
+    test: "that fails as a whole takes no more than a few of the runtime's connections while it is tried in parts"
+  },
   {
     name: "finalize in another driver without expecting the completion",
     file: "src/Driver.ts",

@@ -1,7 +1,7 @@
 /** What a flush answers for each of its attempts (contract C-04). */
 import { SqlClient } from "@effect/sql"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, pipe } from "effect"
+import { Effect, Fiber, Layer, pipe } from "effect"
 import { Claim, Completion, RuntimePool } from "effect-awa"
 import { TestDatabase } from "effect-awa/testing"
 import { database } from "./support.js"
@@ -49,6 +49,38 @@ describe("a flush", () => {
       Effect.provide(services),
       Effect.provide(database())
     )
+  )
+
+  it.scopedLive(
+    "that fails as a whole takes no more than a few of the runtime's connections while it is tried in parts",
+    () =>
+      pipe(
+        Effect.gen(function* () {
+          const sql = yield* SqlClient.SqlClient
+          const tokens = yield* claimed(60)
+          const waiting = Effect.map(
+            sql<{ n: number }>`select count(*)::int as n from pg_stat_activity
+            where datname = current_database() and wait_event_type = 'Lock' and query ~ 'close_(completed|attempts)'`,
+            ([row]) => row?.n ?? 0
+          )
+          let most = 0
+          // the last halves are tried while it lasts; a claim and the beats would stand behind them
+          const held = yield* Effect.fork(
+            sql.withTransaction(
+              Effect.zipRight(sql`lock table awa.closures_0 in access exclusive mode`, Effect.sleep("3500 millis"))
+            )
+          )
+          const look = Effect.map(waiting, (n) => void (most = Math.max(most, n)))
+          yield* Effect.fork(Effect.forever(Effect.delay(look, "20 millis")))
+          yield* Effect.sleep("100 millis")
+          const settled = yield* ends(tokens.map((token) => ({ token, ...completed })))
+          yield* Fiber.join(held)
+          assert.deepStrictEqual(new Set(settled), new Set(["closed completed"]))
+          assert.include([1, 2, 3], most)
+        }),
+        Effect.provide(services),
+        Effect.provide(database())
+      )
   )
 
   it.scopedLive("of several outcomes, some with more to say than others, ends each as it was asked to", () =>

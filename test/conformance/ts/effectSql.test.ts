@@ -3,9 +3,9 @@ import { SqlClient } from "@effect/sql"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
 import * as EffectSql from "effect-awa/drivers/EffectSql"
-import { Testing } from "effect-awa/testing"
+import { FaultProxy, Testing } from "effect-awa/testing"
 import { countRows, insertRow, protocolEvents, rescueNow } from "../../runtime/support.js"
-import { Charge, Direct, errorNames, Notify, type OwnedHandler, run } from "../../runtime/world.js"
+import { Charge, Direct, errorNames, Notify, type OwnedHandler, Proxies, run } from "../../runtime/world.js"
 
 const enqueueAndDrain = Effect.gen(function* () {
   const testing = yield* Testing.Testing
@@ -49,6 +49,34 @@ describe("a transaction of the application's own client", () => {
         })
     )
   )
+
+  for (const statement of ["expect_completion", "complete_job"]) {
+    it.live(`whose ${statement} is never answered ends in time, and its attempt runs again`, () =>
+      // C-40, F-74: neither may be interrupted
+      Effect.gen(function* () {
+        const owned = inOwnTransaction((job) =>
+          EffectSql.inTransaction(job, Effect.zipRight(work, job.completeInTx), { maximumDuration: "500 millis" })
+        )
+        yield* run({ owned }, () =>
+          Effect.gen(function* () {
+            const testing = yield* Testing.Testing
+            const { application } = yield* Proxies
+            const silent = yield* application.rule({
+              match: new RegExp(statement),
+              action: FaultProxy.blackHole("to-client"),
+              limit: 1
+            })
+            const { id } = yield* Charge.enqueue({ tag: "a" })
+            yield* testing.drain({ scheduled: true })
+            const row = yield* testing.expectState(id, "completed")
+            assert.strictEqual((yield* silent.counts).injected, 1)
+            assert.strictEqual(row.runLease, 2n)
+            assert.strictEqual(yield* countRows("a"), 1)
+          })
+        )
+      })
+    )
+  }
 
   it.live("rolls back what a swallowed stale completion would have left", () =>
     // C-41
