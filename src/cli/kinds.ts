@@ -80,7 +80,7 @@ const exportCommand = Command.make(
   {
     from: Options.text("from").pipe(
       Options.withDescription(
-        "A module that exports jobs made by Job.make: JavaScript, or what else this Node loads. It must do nothing else."
+        "A JavaScript module that exports jobs made by Job.make and does nothing else; a TypeScript one where this command runs under `node --import tsx`."
       )
     ),
     out: Options.text("out").pipe(Options.withDescription("The folder to write to."))
