@@ -23,6 +23,7 @@ import { makeEnableCallerOwned } from "./internal/enableCallerOwned.js"
 import { backoffMillis } from "./internal/backoff.js"
 import * as Column from "./internal/column.js"
 import { nameFault } from "./internal/names.js"
+import { settingsText } from "./internal/queueSettings.js"
 import { isStorableTime } from "./internal/storable.js"
 import * as JobId from "./JobId.js"
 import { DatabaseError, RuntimePool } from "./RuntimePool.js"
@@ -176,30 +177,6 @@ const checkName = (field: string, name: string): Effect.Effect<void, AdminReject
     const rule = nameFault(name)
     return rule === undefined ? Effect.void : new AdminRejected({ field, rule })
   })
-
-const millisOf = (field: string, duration: Duration.DurationInput) =>
-  Effect.suspend(() => {
-    const decoded = Duration.decode(duration)
-    return Duration.isFinite(decoded)
-      ? Effect.succeed(Math.ceil(Duration.toMillis(decoded)))
-      : new AdminRejected({ field, rule: "expected a finite duration" })
-  })
-
-/** The settings as set_queue takes them: a key for each that is given. */
-const settingsText = Effect.fnUntraced(function* (settings: QueueSettings) {
-  const { aging, attemptDeadline, deadLetter, rate } = settings
-  const json: Record<string, unknown> = {}
-  if (aging !== undefined) json["aging_ms"] = aging === null ? null : yield* millisOf("aging", aging)
-  if (deadLetter !== undefined) json["dead_letter"] = deadLetter
-  if (attemptDeadline !== undefined) {
-    json["attempt_deadline_ms"] = attemptDeadline === null ? null : yield* millisOf("attemptDeadline", attemptDeadline)
-  }
-  if (rate !== undefined) {
-    json["rate_limit"] = rate === null ? null : rate.limit
-    json["rate_interval_ms"] = rate === null ? null : yield* millisOf("rate", rate.interval)
-  }
-  return JSON.stringify(json)
-})
 
 /**
  * @since 0.1.0

@@ -2,6 +2,7 @@ import type { Mutant } from "../mutants.js"
 
 const suite = "test/runtime/Admin.test.ts"
 const file = "src/Admin.ts"
+const settings = "src/internal/queueSettings.ts"
 
 /** The sabotages of the operators' services. */
 export const adminMutants: ReadonlyArray<Mutant> = [
@@ -46,8 +47,24 @@ export const adminMutants: ReadonlyArray<Mutant> = [
     test: "redrives by a filter, page by page, and goes on behind an id"
   },
   {
+    name: "take a negative duration of a queue's setting for none",
+    file: settings,
+    from: " && !isNegative(input)",
+    to: "",
+    suite,
+    test: "refuses a setting of a queue that cannot be kept, by the name it was written under"
+  },
+  {
+    name: "leave a queue's rate to the server, which has another name for it",
+    file: settings,
+    from: "Number.isInteger(limit) && limit >= 1",
+    to: "limit < Infinity",
+    suite,
+    test: "refuses a setting of a queue that cannot be kept, by the name it was written under"
+  },
+  {
     name: "clear the settings that are not given",
-    file,
+    file: settings,
     from: `if (attemptDeadline !== undefined) {`,
     to: `if (attemptDeadline !== undefined || aging !== undefined) {`,
     suite,

@@ -202,9 +202,37 @@ layer(operators, { excludeTestServices: true })("operators", (it) => {
         const before = DateTime.unsafeMake(8.64e15)
         assert.strictEqual(yield* fieldOf(admin.redriveWhere({ source: "dlq", before })), "before")
         assert.throws(() => JobId.make(2n ** 63n))
-        assert.strictEqual(yield* fieldOf(admin.setQueue("set", { aging: Duration.infinity })), "aging")
-        assert.strictEqual(yield* fieldOf(admin.setQueue("set", { rate: { limit: 0, interval: 1 } })), "rate_limit")
-        assert.strictEqual(yield* fieldOf(admin.setQueue("set", { attemptDeadline: 0 })), "attempt_deadline_ms")
+      })
+    )
+
+    it.effect("refuses a setting of a queue that cannot be kept, by the name it was written under", () =>
+      Effect.gen(function* () {
+        const admin = yield* Admin.Admin
+        const bad = [Duration.infinity, "-1 second", -1, -1n, NaN, [-1, 0], [0, NaN], 1e12] as const
+        const rejected = (settings: Admin.QueueSettings) =>
+          Effect.map(Effect.flip(admin.setQueue("refused", settings)), (error) =>
+            error._tag === "AdminRejected" ? error.field : error._tag
+          )
+        for (const duration of bad) {
+          assert.strictEqual(yield* rejected({ aging: duration }), "aging", String(duration))
+          assert.strictEqual(yield* rejected({ attemptDeadline: duration }), "attemptDeadline", String(duration))
+          assert.strictEqual(yield* rejected({ rate: { limit: 1, interval: duration } }), "rate.interval")
+        }
+        // a program that is not type-checked
+        // @ts-expect-error there is no such unit
+        assert.strictEqual(yield* rejected({ aging: "3 fortnights" }), "aging")
+        assert.strictEqual(yield* rejected({ attemptDeadline: 0 }), "attemptDeadline")
+        assert.strictEqual(yield* rejected({ rate: { limit: 1, interval: 0 } }), "rate.interval")
+        for (const limit of [0, -1, 0.5, NaN, 1e9]) {
+          assert.strictEqual(yield* rejected({ rate: { limit, interval: "1 second" } }), "rate.limit")
+        }
+        const inspect = yield* Inspect.Inspect
+        assert.notInclude(
+          (yield* inspect.queues).map(({ queue }) => queue),
+          "refused"
+        )
+        const none = yield* admin.setQueue("unaged", { aging: 0 })
+        assert.strictEqual(Duration.toMillis(none.aging), 0)
       })
     )
 
