@@ -18,7 +18,8 @@ import {
   readAnswers,
   readIds,
   refusedBatch,
-  refusedJobs
+  refusedJobs,
+  saidMissing
 } from "./internal/enqueueCall.js"
 import type { DuplicateJob, PayloadRejected } from "./JobError.js"
 import type * as JobId from "./JobId.js"
@@ -165,10 +166,11 @@ export const insertJobs = Effect.fnUntraced(function* (
   if (jobs.length === 0) return []
   const encoded = yield* Effect.forEach(jobs, encodeJob)
   const client = yield* SqlClient
+  const schema = yield* InstalledSchema
   // past the client's own name and type transformations: text columns, read by position
   const rows = yield* client
-    .unsafe(insertText(yield* InstalledSchema), [jobsText(encoded)])
-    .values.pipe(Effect.mapError(refusedJobs))
+    .unsafe(insertText(schema), [jobsText(encoded)])
+    .values.pipe(Effect.mapError(saidMissing(schema)), Effect.mapError(refusedJobs))
   const answers = readAnswers(
     rows.map(([id, answer]) => [id, answer] as const),
     jobs.length
@@ -200,9 +202,10 @@ export const insertBatch = Effect.fnUntraced(function* (
   if (payloads.length === 0) return []
   const parameters = yield* encodeBatch(kind, payloads, options)
   const client = yield* SqlClient
+  const schema = yield* InstalledSchema
   const [row] = yield* client
-    .unsafe(batchText(yield* InstalledSchema), parameters)
-    .values.pipe(Effect.mapError(refusedBatch))
+    .unsafe(batchText(schema), parameters)
+    .values.pipe(Effect.mapError(saidMissing(schema)), Effect.mapError(refusedBatch))
   return (
     readIds(row?.[0], payloads.length) ??
     (yield* new SqlError({ message: "insert_batch answered another number of jobs", cause: row }))

@@ -280,6 +280,22 @@ const runtime: ReadonlyArray<Mutant> = [
     test: "answers whether a job is new, is there already, or has replaced what was there"
   },
   {
+    name: "leave it to the cause that nothing is installed",
+    file: "src/internal/enqueueCall.ts",
+    from: `const missing: ReadonlyArray<string> = ["3F000", "42P01", "42883"]`,
+    to: `const missing: ReadonlyArray<string> = ["42P01"]`,
+    suite: enqueue,
+    test: "says that nothing is installed, and what installs it"
+  },
+  {
+    name: "take a table of the application for a part of the schema",
+    file: "src/internal/enqueueCall.ts",
+    from: "${escaped}(?![\\p{L}\\p{N}_$])",
+    to: "${escaped}",
+    suite: enqueue,
+    test: "leaves what else is missing to the driver's own words"
+  },
+  {
     name: "take a duplicate for a fault of the database",
     file: "src/internal/enqueueCall.ts",
     from: `Option.contains(sqlStateOf(error), "23505")`,

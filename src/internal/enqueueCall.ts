@@ -1,3 +1,4 @@
+import { SqlError } from "@effect/sql/SqlError"
 import * as DateTime from "effect/DateTime"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
@@ -6,6 +7,7 @@ import * as Schema from "effect/Schema"
 import type { Answer, EncodedJob, EnqueueAnswer, EnqueueOptions, Unique } from "../Enqueue.js"
 import { DuplicateJob, PayloadRejected } from "../JobError.js"
 import * as JobId from "../JobId.js"
+import { awaCommand } from "./awaCommand.js"
 import { isStorable, nameFault } from "./names.js"
 import { quoteIdentifier } from "./renderSql.js"
 import { sqlDetailOf, sqlMessageOf, sqlStateOf } from "./sqlState.js"
@@ -165,6 +167,29 @@ export const refusedBatch = <E>(error: E): PayloadRejected | E => {
 /** @internal What the refusal of `insert_jobs` means. */
 export const refusedJobs = <E>(error: E): PayloadRejected | DuplicateJob | E =>
   Option.contains(sqlStateOf(error), "23505") ? Option.getOrElse(duplicate(error), () => error) : refusedBatch(error)
+
+/** `invalid_schema_name`, `undefined_table`, `undefined_function`: nothing is installed, or an older version. */
+const missing: ReadonlyArray<string> = ["3F000", "42P01", "42883"]
+
+/** Whether the server names the schema, in whatever language, and not a table of the application that merely begins so. */
+const namesSchema = (message: string, schema: string): boolean => {
+  const escaped = schema.replaceAll(/[\\^$.*+?()[\]{}|/]/g, String.raw`\$&`)
+  return new RegExp(String.raw`(?<![\p{L}\p{N}_$])${escaped}(?![\p{L}\p{N}_$])`, "u").test(message)
+}
+
+/** @internal What is not installed is said at once: the client's own message says only that a statement failed. */
+export const saidMissing =
+  (schema: string) =>
+  (error: SqlError): SqlError => {
+    const said = sqlMessageOf(error)
+    const isMissing = Option.exists(sqlStateOf(error), (state) => missing.includes(state)) && namesSchema(said, schema)
+    return isMissing
+      ? new SqlError({
+          cause: error.cause,
+          message: `effect-awa is not installed in schema ${JSON.stringify(schema)} of this database, or an older version is: ${said}; run ${awaCommand("migrate", schema)}`
+        })
+      : error
+  }
 
 const isAnswer = (value: unknown): value is Answer =>
   value === "inserted" || value === "existing" || value === "replaced"

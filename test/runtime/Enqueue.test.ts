@@ -1,10 +1,13 @@
 import { SqlClient } from "@effect/sql"
+import { SqlError } from "@effect/sql/SqlError"
 import { assert, describe, it, layer } from "@effect/vitest"
-import { DateTime, Effect, Exit, FastCheck, Layer, Schema } from "effect"
+import { DateTime, Effect, Exit, FastCheck, Layer, Option, Schema } from "effect"
 import type * as Enqueue from "effect-awa/Enqueue"
 import { InstalledSchema } from "effect-awa/InstalledSchema"
 import * as Job from "effect-awa/Job"
 import { TestDatabase } from "effect-awa/testing"
+import { saidMissing } from "../../src/internal/enqueueCall.js"
+import { sqlStateOf } from "../../src/internal/sqlState.js"
 import { database } from "./support.js"
 
 const Anything = Job.make("anything", { payload: Schema.Unknown })
@@ -270,6 +273,41 @@ layer(database(), { excludeTestServices: true })("enqueue", (it) => {
       assert.strictEqual(error._tag, "SqlError")
     })
   )
+
+  it.effect("says that nothing is installed, and what installs it", () =>
+    // C-62
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql.unsafe(`create schema "Emp.ty"`)
+      for (const [schema, said, command] of [
+        [`no "such`, `schema "no "such" does not exist`, `\`awa migrate --schema 'no "such'\``],
+        ["Emp.ty", "does not exist", "`awa migrate --schema Emp.ty`"]
+      ] as const) {
+        const within = Effect.provideService(InstalledSchema, schema)
+        for (const refused of [Effect.asVoid(Anything.enqueue(1)), Effect.asVoid(Anything.enqueueAll([1, 2]))]) {
+          const error = yield* Effect.flip(within(refused))
+          assert.strictEqual(error._tag, "SqlError")
+          assert.include(error.message, `effect-awa is not installed in schema ${JSON.stringify(schema)}`)
+          assert.include(error.message, said)
+          assert.include(error.message, command)
+          assert.isTrue(Option.exists(sqlStateOf(error.cause), (state) => ["3F000", "42883"].includes(state)))
+        }
+      }
+    })
+  )
+
+  it("leaves what else is missing to the driver's own words", () => {
+    const refused = (code: string, message: string) => {
+      const error = new SqlError({ cause: { severity: "ERROR", code, message }, message: "Failed" })
+      return saidMissing("awa")(error).message
+    }
+    assert.match(refused("3F000", `schema "awa" does not exist`), /; run `awa migrate`$/)
+    assert.match(refused("42P01", `relation "awa.meta" does not exist`), /; run `awa migrate`$/)
+    // by a trigger of the application
+    assert.strictEqual(refused("42P01", `relation "awards" does not exist`), "Failed")
+    assert.strictEqual(refused("3F000", `schema "my_awa" does not exist`), "Failed")
+    assert.strictEqual(refused("42501", `permission denied for schema awa`), "Failed")
+  })
 })
 
 describe("a schema with another name", () => {
