@@ -18,6 +18,7 @@ import { createHash, randomBytes } from "node:crypto"
 import * as Pg from "pg"
 import { InstalledSchema } from "../../src/InstalledSchema.js"
 import { quoteIdentifier, quoteLiteral } from "../../src/internal/renderSql.js"
+import { reasonOf } from "../../src/internal/sqlState.js"
 import {
   closing,
   functions,
@@ -44,7 +45,7 @@ export class TestDatabaseError extends Schema.TaggedError<TestDatabaseError>("ef
   }
 ) {
   override get message(): string {
-    return `The test database: ${this.operation} failed`
+    return `The test database: ${this.operation} failed: ${reasonOf(this.cause)}`
   }
 }
 

@@ -1,13 +1,12 @@
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
-import * as Predicate from "effect/Predicate"
 import * as Redacted from "effect/Redacted"
 import type * as Scope from "effect/Scope"
 import * as Pg from "pg"
 import { InvalidMigrationOption, MigrationConnectionFailed, MigrationFailed } from "../MigrationError.js"
 import { urlFault } from "./connectionUrl.js"
 import { pgTypes } from "./pgTypes.js"
-import { sqlMessageOf, sqlStateOf } from "./sqlState.js"
+import { reasonOf, sqlStateOf } from "./sqlState.js"
 
 /** @internal */
 export interface Connection {
@@ -23,13 +22,6 @@ export interface Connection {
 }
 
 const connectMillis = 10_000
-
-/** Node wraps the refusals of several addresses in one error without a message. */
-const reasonOf = (cause: unknown): string => {
-  const message = sqlMessageOf(cause)
-  if (message !== "") return message
-  return Predicate.hasProperty(cause, "code") ? String(cause.code) : String(cause)
-}
 
 const configOf = (url: Redacted.Redacted | Pg.ClientConfig): Effect.Effect<Pg.ClientConfig, InvalidMigrationOption> => {
   if (!Redacted.isRedacted(url)) return Effect.succeed(url)

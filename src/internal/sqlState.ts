@@ -43,6 +43,13 @@ export const sqlMessageOf = (error: unknown): string => {
   return Predicate.hasProperty(link, "message") && typeof link.message === "string" ? link.message : String(link)
 }
 
+/** @internal The same of a connection, too: Node wraps the refusals of several addresses in one error without a message. */
+export const reasonOf = (cause: unknown): string => {
+  const message = sqlMessageOf(cause)
+  if (message !== "") return message
+  return Predicate.hasProperty(cause, "code") ? String(cause.code) : String(cause)
+}
+
 /** @internal Whether the server answered that it ends the session: what it was doing may have taken effect. */
 export const isFatal = (error: unknown): boolean =>
   chain(error).some(

@@ -61,6 +61,14 @@ export const faultMutants: ReadonlyArray<Mutant> = [
     test: "proves by the server's own words that it was away, and whether it crashed"
   },
   {
+    name: "keep to oneself why a test has no database",
+    file: "layers/testing/TestDatabase.ts",
+    from: " failed: ${reasonOf(this.cause)}",
+    to: " failed",
+    suite: "test/runtime/Testing.test.ts",
+    test: "says why it could not be made, and never repeats the url"
+  },
+  {
     name: "shift only one form of the clock",
     file: "layers/testing/ClockSkew.ts",
     from: 'get: (target, key, receiver) => (key === "now" ? now : Reflect.get(target, key, receiver))',

@@ -1,6 +1,6 @@
 import { SqlClient } from "@effect/sql"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Redacted, Schema } from "effect"
+import { Config, Effect, Fiber, Layer, Redacted, Schema } from "effect"
 import * as Job from "effect-awa/Job"
 import { TestDatabase, Testing } from "effect-awa/testing"
 import { connect } from "../pg/database.js"
@@ -14,6 +14,18 @@ const Live = Testing.worker({ jobs: [Later] }).pipe(
   Layer.provide(Later.toLayer(() => Effect.void)),
   Layer.provideMerge(Testing.database({ server, profile, settings }))
 )
+
+describe("a test's database", () => {
+  it.scoped("says why it could not be made, and never repeats the url", () =>
+    Effect.gen(function* () {
+      const nowhere = Config.succeed(Redacted.make("postgres://me:hunter2@127.0.0.1:1/postgres"))
+      const error = yield* Effect.flip(TestDatabase.make({ server: nowhere }))
+      assert.strictEqual(error._tag, "TestDatabaseError")
+      assert.match(error.message, /^The test database: connect failed: .*ECONNREFUSED/)
+      assert.notInclude(error.message, "hunter2")
+    })
+  )
+})
 
 describe("a test's database with settings of its own", () => {
   it.scopedLive(
