@@ -8,6 +8,7 @@ import * as Effect from "effect/Effect"
 import type * as Redacted from "effect/Redacted"
 import * as Schema from "effect/Schema"
 import type { ClientConfig } from "pg"
+import { awaCommand } from "./internal/awaCommand.js"
 import { codes as codeEntries } from "./internal/doctor/codes.js"
 import { examination } from "./internal/doctor/examine.js"
 import type { LiveRuntime } from "./internal/doctor/fleet.js"
@@ -95,7 +96,7 @@ export class NotInstalled extends Schema.TaggedError<NotInstalled>("effect-awa/N
   schema: Schema.String
 }) {
   override get message(): string {
-    return `nothing of effect-awa is installed in schema ${JSON.stringify(this.schema)}; run \`awa migrate\``
+    return `nothing of effect-awa is installed in schema ${JSON.stringify(this.schema)}; run ${awaCommand("migrate", this.schema)}`
   }
 }
 

@@ -143,7 +143,7 @@ export const make = Effect.fnUntraced(function* (
     const { strictStart } = yield* Effect.promise(() => import("./internal/doctor/strictStart.js"))
     yield* strictStart({ call }, schema)
   }
-  const origin = yield* startCheck({ call, quotedSchema })
+  const origin = yield* startCheck({ call, schema, quotedSchema })
   const [found] = yield* call({ name: "identify-installation", text: identity(quotedSchema), values: [] })
   expected = Column.string(found?.[0])
   const channel = notifyChannel(schema)

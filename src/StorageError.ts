@@ -4,6 +4,7 @@
  * @since 0.1.0
  */
 import * as Schema from "effect/Schema"
+import { awaCommand } from "./internal/awaCommand.js"
 
 /**
  * An option that no server was asked about: which one, and the rule that it breaks.
@@ -52,7 +53,8 @@ export class StorageMissing extends Schema.TaggedError<StorageMissing>("effect-a
   schema: Schema.String
 }) {
   override get message(): string {
-    return `schema ${JSON.stringify(this.schema)} holds no installation of this version; run \`awa migrate\``
+    const advice = `run ${awaCommand("migrate", this.schema)}`
+    return `schema ${JSON.stringify(this.schema)} holds no installation of this version; ${advice}`
   }
 }
 

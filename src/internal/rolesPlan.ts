@@ -1,3 +1,4 @@
+import { awaCommand } from "./awaCommand.js"
 import { type Capability, finalizerCapabilities, manifest, unfold } from "./manifest.js"
 import { actAs, exactPrivileges } from "./privileges.js"
 import { quoteIdentifier, quoteLiteral, type RenderOptions } from "./renderSql.js"
@@ -54,9 +55,9 @@ const foreignTo = (facts: Facts, strict: RolesTarget["strict"]): ReadonlyArray<s
 }
 
 /** @internal What a plan cannot change by itself; the rule that is broken. */
-export const refusalOf = ({ bindings, strict }: RolesTarget, facts: Facts): string | undefined => {
+export const refusalOf = ({ bindings, schema, strict }: RolesTarget, facts: Facts): string | undefined => {
   if (facts.schemaOwner === null || facts.ring === null || facts.ring === 0) {
-    return "nothing is installed in this schema; run `awa migrate` first"
+    return `nothing is installed in this schema; run ${awaCommand("migrate", schema)} first`
   }
   const foreign = foreignTo(facts, strict)
   if (foreign.length > 0) {

@@ -14,7 +14,10 @@ export class PoolMismatch extends Schema.TaggedError<PoolMismatch>("effect-awa/P
   runtime: Schema.String
 }) {
   override get message(): string {
-    return `The application pool reaches ${this.application}, the runtime pool ${this.runtime}`
+    return (
+      `The application pool reaches ${this.application}, the runtime pool ${this.runtime}. Give your PgClient and the ` +
+      "runtime's `database` (or url) the same primary database"
+    )
   }
 }
 

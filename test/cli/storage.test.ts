@@ -88,7 +88,9 @@ describe("awa storage", () => {
         [["rebase", "--yes"], { AWA_DATABASE_URL: "hunter2" }, "postgres://"],
         [["status"], { AWA_DATABASE_URL: "postgres://me:hunter2@127.0.0.1:1/db" }, "ECONNREFUSED"],
         [["status"], env, "awa migrate"],
-        [["rebase", "--yes"], env, "awa migrate"],
+        [["rebase", "--yes"], env, "run `awa migrate`"],
+        [["status", "--schema", "nosuch"], env, "run `awa migrate --schema nosuch`"],
+        [["status", "--schema", "it's"], env, "run `awa migrate --schema 'it'\\''s'`"],
         [["rebase", "--yes", "--schema", "pg_x"], env, "reserves"]
       ]
       for (const [args, environment, expected] of cases) {

@@ -127,9 +127,25 @@ export const poolMutants: ReadonlyArray<Mutant> = [
     test: "answers an option that breaks its rule by name, and never repeats a url"
   },
   {
+    name: "advise to install into awa, whatever the schema's name",
+    file: "src/internal/awaCommand.ts",
+    from: `schema === "awa" ? "" :`,
+    to: `schema !== "" ? "" :`,
+    suite: "test/runtime/Pools.test.ts",
+    test: "a runtime without a schema, or behind its contract, is refused and writes nothing"
+  },
+  {
+    name: "do not name the database in which nothing is installed",
+    file: "src/internal/startCheck.ts",
+    from: "of the database ${quoteIdentifier(Column.string(found?.[1]))}",
+    to: "",
+    suite: "test/runtime/Pools.test.ts",
+    test: "a runtime without a schema, or behind its contract, is refused and writes nothing"
+  },
+  {
     name: "fail on another product's meta as the database does",
     file: "src/internal/startCheck.ts",
-    from: "(isForeign(error) ? foreign(quotedSchema) : error)",
+    from: "(isForeign(error) ? foreign(place) : error)",
     to: "error",
     suite: start,
     test: "takes another product's meta for what it is, whatever its form"

@@ -115,6 +115,7 @@ describe("the two pools", () => {
         ApplicationPool.layer().pipe(Layer.provide(RuntimePool.layer({ url: other.url })), Layer.provide(database()))
       ).pipe(Effect.scoped, Effect.flip)
       assert.strictEqual(refused._tag, "PoolMismatch")
+      assert.match(refused.message, /Give your PgClient and the runtime's `database` .* the same primary database$/)
     }).pipe(Effect.scoped)
   )
 
@@ -125,7 +126,9 @@ describe("the two pools", () => {
       const start = (schema: string, url = own.url) =>
         Layer.build(RuntimePool.layer({ url, schema })).pipe(Effect.scoped, Effect.exit)
       const reason = (exit: Exit.Exit<unknown, unknown>) => (Exit.isFailure(exit) ? String(exit.cause) : "started")
-      assert.include(reason(yield* start("nowhere")), "schema-missing")
+      const missing = reason(yield* start("nowhere"))
+      assert.include(missing, "schema-missing")
+      assert.include(missing, `of the database "${own.name}"; run \`awa migrate --schema nowhere\``)
       yield* Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
         const { url } = yield* TestDatabase.TestDatabase

@@ -4,6 +4,7 @@ import type * as Scope from "effect/Scope"
 import type { MigrationFailed } from "../../MigrationError.js"
 import type { Connection } from "../migrateConnection.js"
 import { renderedHash } from "../migrateScript.js"
+import { awaCommand } from "../awaCommand.js"
 import { quoteIdentifier } from "../renderSql.js"
 import { type Finding, finding, type Found } from "./finding.js"
 import { InstalledRow, installedSql } from "./look.js"
@@ -68,8 +69,7 @@ const checkVersion = (ask: Ask, schema: string, ring: number) =>
               object: "meta",
               found: `schema version ${version}, rendered ${hash === "" ? "by nobody" : hash.slice(0, 16)}`,
               expected: `rendered ${renderedHash({ schema, ring }).slice(0, 16)}, by this version of the library`,
-              advice:
-                "`awa migrate`, or the awa of the version that installed it: definitions and grants were not compared"
+              advice: `${awaCommand("migrate", schema)}, or the awa of the version that installed it: definitions and grants were not compared`
             }
           ]
   )

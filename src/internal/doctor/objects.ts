@@ -1,3 +1,4 @@
+import { awaCommand } from "../awaCommand.js"
 import { manifest, unfold } from "../manifest.js"
 import { quoteIdentifier } from "../renderSql.js"
 import type { Found } from "./finding.js"
@@ -41,7 +42,7 @@ export const checkRelations: Check = (subject) => {
           object: name,
           found: relation === undefined ? `no ${kind} ${name}` : relation.object,
           expected: `a ${kind} of the manifest`,
-          advice: "a view comes back with `awa migrate`, when `meta.rendered_hash` is emptied; data, from a backup"
+          advice: `a view comes back with ${awaCommand("migrate", schema)}, when \`meta.rendered_hash\` is emptied; data, from a backup`
         }
       ]
     }),
@@ -92,7 +93,7 @@ export const checkOwners: Check = (subject) => {
         object: "the installation",
         found: `${tablesOwner} owns tables and routines`,
         expected: "strict: owners of their own, that nobody logs in as",
-        advice: "`awa roles plan --profile strict` prints what makes it strict"
+        advice: `${awaCommand("roles plan --profile strict", schema)} prints what makes it strict`
       }
     ]
   }

@@ -2,6 +2,7 @@ import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
 import { DatabaseError, StartRefused } from "../../PoolError.js"
 import type { RuntimePool } from "../../RuntimePool.js"
+import { awaCommand } from "../awaCommand.js"
 import { renderedHash } from "../migrateScript.js"
 import { quoteIdentifier, type RenderOptions } from "../renderSql.js"
 import { finding } from "./finding.js"
@@ -52,7 +53,7 @@ export const strictStart = (
     const shown = errors.slice(0, 3).map(({ code, found, object }) => `${code}: ${object}: ${found}`)
     return yield* new StartRefused({
       reason: "not-strict",
-      detail: `${shown.join("; ")}${errors.length > 3 ? `; and ${errors.length - 3} more` : ""}; run \`awa doctor --strict\``,
+      detail: `${shown.join("; ")}${errors.length > 3 ? `; and ${errors.length - 3} more` : ""}; run ${awaCommand("doctor --strict", schema)}`,
       codes
     })
   })
