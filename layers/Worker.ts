@@ -21,9 +21,12 @@ import * as Claim from "../src/Claim.js"
 import * as CompleteInTx from "../src/CompleteInTx.js"
 import * as Completion from "../src/Completion.js"
 import * as Heartbeat from "../src/Heartbeat.js"
-import { evidenceMillis, settingsFault, settingsOf } from "../src/internal/reconciliationOptions.js"
+import { listedHandlers } from "../src/internal/listedHandlers.js"
+import { evidenceMillis, settingsOf } from "../src/internal/reconciliationOptions.js"
+import { servicesFault } from "../src/internal/serviceOptions.js"
 import { type Started, startedWorker } from "../src/internal/startedWorker.js"
 import { waitAtMost } from "../src/internal/waitAtMost.js"
+import { workerFault } from "../src/internal/workerOptions.js"
 import * as Maintenance from "../src/Maintenance.js"
 import * as Reconciliation from "../src/Reconciliation.js"
 import * as RuntimePool from "../src/RuntimePool.js"
@@ -32,6 +35,7 @@ import * as Wakeup from "../src/Wakeup.js"
 import * as Worker from "../src/Worker.js"
 import { withinDeadline } from "./internal/shutdownDeadline.js"
 import { stopSignals } from "./internal/stopSignals.js"
+import { applicationRefusal, runtimeRefusal } from "./internal/writtenOptions.js"
 
 /**
  * @since 0.1.0
@@ -46,11 +50,11 @@ export interface WorkerLayerOptions<Jobs extends ReadonlyArray<Worker.AnyJob>> e
   readonly listenDatabase?: Config.Config<Redacted.Redacted>
   /** The schema that effect-awa is installed in; `awa`. */
   readonly schema?: string
-  /** The size of the runtime's pool; 6. */
+  /** The size of the runtime's pool, from 1 to 10000; 6. */
   readonly runtimeConnections?: number
   /** Whether to refuse to start on what `awa doctor --strict` calls an error of the contract's core (contract C-53); no. */
   readonly strict?: boolean
-  /** How long an application transaction may be open; 5 seconds. */
+  /** How long an application transaction may be open; 5 seconds, a day at most. */
   readonly applicationTransaction?: Duration.DurationInput
   /**
    * How many application transactions are open at once, the others waiting for their turn as long as it takes. Unless it is said
@@ -106,17 +110,20 @@ export type WorkerLayerError =
 export const layer = <const Jobs extends ReadonlyArray<Worker.AnyJob>>(
   options: WorkerLayerOptions<Jobs>
 ): Layer.Layer<Worker.Worker, WorkerLayerError, PgClient | Worker.HandlesOf<Jobs>> => {
-  const runtimePool = Layer.unwrapEffect(
+  const { applicationTransaction: maximumDuration, budget, callerOwned } = options
+  const application = { maximumDuration, budget, callerOwned }
+  const pools = Layer.unwrapEffect(
     Effect.gen(function* () {
       const url = yield* options.database
       const listenUrl = options.listenDatabase === undefined ? undefined : yield* options.listenDatabase
       const { runtimeConnections: maxConnections, schema, strict } = options
-      return RuntimePool.layer({ url, listenUrl, schema, maxConnections, strict })
+      const runtime = { url, listenUrl, schema, maxConnections, strict }
+      const refusal = runtimeRefusal(runtime) ?? applicationRefusal(application)
+      if (refusal !== undefined) return yield* refusal
+      return Layer.provideMerge(ApplicationPool.layer(application), RuntimePool.layer(runtime))
     })
   )
-  const { applicationTransaction: maximumDuration, budget, callerOwned } = options
-  const applicationPool = ApplicationPool.layer({ maximumDuration, budget, callerOwned })
-  return assemble(options, Layer.provideMerge(applicationPool, runtimePool))
+  return assemble(options, pools)
 }
 
 /**
@@ -143,14 +150,28 @@ export const layerShared = <const Jobs extends ReadonlyArray<Worker.AnyJob>>(
   Layer.unwrapEffect(
     Effect.map(SharedPool.SharedPool, ({ callerOwned, client, runtime }) => {
       const { applicationTransaction: maximumDuration, budget } = options
-      const applicationPool = ApplicationPool.layer({ maximumDuration, budget, callerOwned, mode: "shared" })
+      const application = { maximumDuration, budget, callerOwned, mode: "shared" } as const
+      const refusal = applicationRefusal(application)
+      if (refusal !== undefined) return Layer.fail(refusal)
+      const applicationPool = ApplicationPool.layer(application)
       const pools = Layer.provideMerge(applicationPool, RuntimePool.layer({ ...runtime, strict: options.strict }))
       return Layer.provide(assemble(options, pools), Layer.succeed(PgClient, client))
     })
   )
 
-/** The services over both pools, and the loops over the services. */
+/** The services over both pools, and the loops over the services; nothing is opened before all options are found to be right. */
 const assemble = <const Jobs extends ReadonlyArray<Worker.AnyJob>, E, R>(
+  options: SharedWorkerLayerOptions<Jobs>,
+  pools: Layer.Layer<RuntimePool.RuntimePool | ApplicationPool.ApplicationPool, E, R>
+): Layer.Layer<Worker.Worker, E | RuntimePool.DatabaseError | Worker.WorkerMisconfigured, R | Worker.HandlesOf<Jobs>> =>
+  Layer.unwrapEffect(
+    Effect.flatMap(listedHandlers(options.jobs), (handlers) => {
+      const fault = workerFault(handlers, options) ?? servicesFault(options)
+      return fault === undefined ? Effect.succeed(working(options, pools)) : new Worker.WorkerMisconfigured(fault)
+    })
+  )
+
+const working = <const Jobs extends ReadonlyArray<Worker.AnyJob>, E, R>(
   options: SharedWorkerLayerOptions<Jobs>,
   pools: Layer.Layer<RuntimePool.RuntimePool | ApplicationPool.ApplicationPool, E, R>
 ): Layer.Layer<
@@ -158,19 +179,7 @@ const assemble = <const Jobs extends ReadonlyArray<Worker.AnyJob>, E, R>(
   E | RuntimePool.DatabaseError | Worker.WorkerMisconfigured,
   R | Worker.HandlesOf<Jobs>
 > => {
-  const staleness = options.maintenance?.staleness ?? "60 seconds"
-  const beat = options.beat ?? "15 seconds"
-  if (Duration.toMillis(staleness) < 2 * Duration.toMillis(beat)) {
-    return Layer.fail(
-      new Worker.WorkerMisconfigured({
-        option: "maintenance.staleness",
-        rule: "at least two beats, or attempts that are alive are taken for abandoned"
-      })
-    )
-  }
-  const reconciliation = { staleness, ...options.reconciliation }
-  const fault = settingsFault(settingsOf(reconciliation))
-  if (fault !== undefined) return Layer.fail(new Worker.WorkerMisconfigured(fault))
+  const reconciliation = { staleness: options.maintenance?.staleness ?? "60 seconds", ...options.reconciliation }
   const services = Layer.mergeAll(
     Claim.layer,
     CompleteInTx.layer,

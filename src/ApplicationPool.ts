@@ -22,6 +22,7 @@ import { beginText } from "./internal/beginText.js"
 import { checkBudget } from "./internal/connectionBudget.js"
 import { monotonicMillis } from "./internal/monotonic.js"
 import { sendBegin } from "./internal/pgClient.js"
+import { applicationPoolFault } from "./internal/poolOptions.js"
 import { type PoolMismatch, samePrimary, serverVersion } from "./internal/samePrimary.js"
 import { runBody } from "./internal/transactionBody.js"
 import { type Closing, commit, noClosing, rollback } from "./internal/transactionEnd.js"
@@ -91,7 +92,7 @@ export type InTransaction = ApplicationTransaction | SqlClient.SqlClient | SqlCl
  * @category models
  */
 export interface ApplicationPoolOptions {
-  /** How long a transaction may be open; 5 seconds unless said otherwise. Waiting for a connection is bounded alike. */
+  /** How long a transaction may be open; 5 seconds unless said otherwise, a day at most. Waiting for a connection is bounded alike. */
   readonly maximumDuration?: Duration.DurationInput | undefined
   /**
    * How many of the transactions are open at once. The others wait for their turn, as long as it takes, and hold nothing
@@ -116,7 +117,7 @@ export interface BudgetOptions {
   readonly processes?: number | undefined
   /** Fail with `ConnectionBudgetExceeded` instead of warning; `false` unless said otherwise. */
   readonly strict?: boolean | undefined
-  /** The size of the application's pool, where its client does not say it: `PgClient.fromPool` does not. */
+  /** The size of the application's pool, where its client does not say it: `PgClient.fromPool` does not. From 1 to 10000. */
   readonly applicationConnections?: number | undefined
 }
 
@@ -244,9 +245,6 @@ const undone = (connection: Connection, clean: boolean, tainted: boolean): Effec
 
 type MakeError = SqlError | DatabaseError | PoolMismatch | PoolMisconfigured | ConnectionBudgetExceeded
 
-/** A transaction that is longer is a mistake, and a timer cannot wait much longer. */
-const longestMillis = 86_400_000
-
 /** What a pool of the driver holds unless it is told otherwise. */
 const driversDefault = 10
 
@@ -259,16 +257,10 @@ const driversDefault = 10
 export const make = Effect.fnUntraced(function* (
   options?: ApplicationPoolOptions
 ): Effect.fn.Return<ApplicationPool["Type"], MakeError, PgClient.PgClient | RuntimePool> {
+  const fault = applicationPoolFault(options)
+  if (fault !== undefined) return yield* new PoolMisconfigured(fault)
   const { budget, callerOwned } = options ?? {}
-  for (const [option, value] of Object.entries({ callerOwned, "budget.processes": budget?.processes })) {
-    if (value !== undefined && !(Number.isInteger(value) && value >= 1)) {
-      return yield* new PoolMisconfigured({ option, rule: "an integer from 1" })
-    }
-  }
   const maximumMillis = Duration.toMillis(options?.maximumDuration ?? "5 seconds")
-  if (!(maximumMillis > 0 && maximumMillis <= longestMillis)) {
-    return yield* new PoolMisconfigured({ option: "maximumDuration", rule: "a duration above zero, at most a day" })
-  }
   const client = yield* PgClient.PgClient
   const runtime = yield* RuntimePool
   yield* samePrimary(client, runtime)

@@ -17,6 +17,7 @@ import { answering, makeBatcher, type Pending } from "./internal/batcher.js"
 import { isPlain, makeClose } from "./internal/closeCall.js"
 import { type Ending, noCallback, plainEnding, refusesContent } from "./internal/ending.js"
 import { newFlushId } from "./internal/flushId.js"
+import { completionSettings } from "./internal/serviceOptions.js"
 import { makeSettled } from "./internal/makeSettled.js"
 import { makePark } from "./internal/parking.js"
 import { type DatabaseError, RuntimePool } from "./RuntimePool.js"
@@ -56,9 +57,9 @@ export interface EndRequest {
  * @category models
  */
 export interface CompletionOptions {
-  /** How long a flush waits for company, in milliseconds; 2 unless said otherwise. */
+  /** How long a flush waits for company, in milliseconds, from 0 to 10000; 2 unless said otherwise. */
   readonly lingerMillis?: number
-  /** The most outcomes in one flush; 500 unless said otherwise. */
+  /** The most outcomes in one flush, from 1 to 10000; 500 unless said otherwise. */
   readonly maxBatch?: number
 }
 
@@ -146,8 +147,7 @@ export const make = Effect.fnUntraced(function* (
   const pool = yield* RuntimePool
   const flush = makeFlush(pool, yield* Effect.scope)
   const { ask: enqueue, tell } = yield* makeBatcher<EndRequest, Settled>({
-    maxSize: options?.maxBatch ?? 500,
-    lingerMillis: options?.lingerMillis ?? 2,
+    ...completionSettings(options),
     run: flush
   })
   const park = makePark(pool)

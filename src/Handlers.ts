@@ -95,6 +95,8 @@ export interface RegisteredHandler {
   readonly mode: "ordinary" | "caller-owned"
   readonly retry: RetryPolicy
   readonly timeout: Option.Option<Duration.Duration>
+  /** The option of the kind's definition that breaks its rule, if one does; no worker starts with such a kind. */
+  readonly fault?: { readonly option: string; readonly rule: string } | undefined
   /** The context of each of its attempts, which have a fiber of their own; `ambient` is the worker's. */
   readonly contextIn: (ambient: Context.Context<never>) => Context.Context<never>
   /** For a fiber with the context that `contextIn` answers. */

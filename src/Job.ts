@@ -6,7 +6,7 @@
 import type { SqlClient } from "@effect/sql/SqlClient"
 import type { SqlError } from "@effect/sql/SqlError"
 import * as Context from "effect/Context"
-import * as Duration from "effect/Duration"
+import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Layer from "effect/Layer"
@@ -19,7 +19,9 @@ import * as Enqueue from "./Enqueue.js"
 import type { FinalizationReceipt } from "./FinalizationReceipt.js"
 import { type AttemptHandle, type Handles, handles, type RegisteredHandler, type StoredError } from "./Handlers.js"
 import { InstalledSchema } from "./InstalledSchema.js"
+import { definitionFault } from "./internal/jobRules.js"
 import { bindToken } from "./internal/makeToken.js"
+import { durationOf } from "./internal/optionRules.js"
 import { storedError } from "./internal/storedError.js"
 import {
   AttemptFailed,
@@ -128,11 +130,12 @@ export interface JobOptions<Payload, PayloadEncoded, E, EEncoded, Policy extends
   /** Where the job is enqueued unless the caller says otherwise; `default`. */
   readonly queue?: string
   readonly priority?: 1 | 2 | 3 | 4
+  /** How many attempts a job has, from 1 to 32767; 25 unless said otherwise. */
   readonly maxAttempts?: number
   /** Keeps out twins of a job, or of those jobs for whose payload it says so. */
   readonly unique?: Enqueue.Unique<Policy> | ((payload: Payload) => Enqueue.Unique<Policy> | false)
   readonly retry?: RetryPolicy.RetryPolicy
-  /** A handler that runs longer is interrupted, and the attempt failed. */
+  /** A handler that runs longer is interrupted, and the attempt failed. Above zero. */
   readonly timeout?: Duration.DurationInput
 }
 
@@ -226,7 +229,8 @@ export const make = <
         kind,
         mode,
         retry: options.retry ?? RetryPolicy.standard,
-        timeout: Option.map(Option.fromNullable(options.timeout), Duration.decode),
+        timeout: durationOf(options.timeout),
+        fault: definitionFault(options),
         describe: describeWith(options.error),
         contextIn: handlerContext(own),
         run: (attempt) =>

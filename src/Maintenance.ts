@@ -49,22 +49,25 @@ export interface Tick {
  * @category models
  */
 export interface MaintenanceOptions {
-  /** How long an attempt may be without a heartbeat; 60 seconds. It is noticed within a twelfth of that. */
+  /** How long an attempt may be without a heartbeat; 60 seconds, at least two beats and at most a day. It is noticed within a twelfth of that. */
   readonly staleness?: Duration.DurationInput
-  /** The age at which a segment is rotated out; 10 minutes. */
+  /** The age at which a segment is rotated out; 10 minutes. From 1 second to 30 days. */
   readonly segmentAge?: Duration.DurationInput
-  /** The number of entries at which a segment is rotated out; a million. */
+  /** The number of entries at which a segment is rotated out, from 1 to 1000000000; a million. */
   readonly segmentEntries?: number
-  /** How long completed history is kept at least; 1 hour. */
+  /** How long completed history is kept at least; 1 hour, 365 days at most. */
   readonly completedHistory?: Duration.DurationInput
   /**
    * How long what became of an attempt is kept at least, for those that may still ask: the worker's reconciliation budget,
-   * the staleness and the life of its watchers together, 11½ minutes. The longest wish of the fleet counts.
+   * the staleness and the life of its watchers together, 11½ minutes; 3 days at most. The longest wish of the fleet counts.
    */
   readonly evidence?: Duration.DurationInput
-  /** How long jobs are kept that failed for good, were discarded or cancelled; 30 days. `Duration.infinity` keeps them for ever. */
+  /**
+   * How long jobs are kept that failed for good, were discarded or cancelled; 30 days. `Duration.infinity` keeps them for ever. From
+   * 1 second: with 0 they would be gone before anybody could look at them.
+   */
   readonly terminalRetention?: Duration.DurationInput
-  /** How long dead letters are kept; 30 days. Jobs in quarantine are kept until somebody decides. */
+  /** How long dead letters are kept, from 1 second to `Duration.infinity`; 30 days. Jobs in quarantine are kept until somebody decides. */
   readonly deadLetterRetention?: Duration.DurationInput
 }
 

@@ -22,7 +22,8 @@ import { unbindToken } from "./internal/makeToken.js"
 import * as metrics from "./internal/metrics.js"
 import { monotonicMillis } from "./internal/monotonic.js"
 import { observe, observeNow } from "./internal/protocolEvents.js"
-import { settingsOf } from "./internal/reconciliationOptions.js"
+import { bounded } from "./internal/optionRules.js"
+import { lingerBounds, settingsOf } from "./internal/reconciliationOptions.js"
 import { makeSettleAttempt } from "./internal/settleAttempt.js"
 import { type Conclusion, type Exited, makeStep } from "./internal/settling.js"
 import { makeWatcher } from "./internal/watcher.js"
@@ -77,11 +78,11 @@ export interface ReconciliationOptions {
   readonly budget?: Duration.DurationInput
   /** How long an attempt may be without a heartbeat before rescue takes it: that of the fleet's maintenance; 60 seconds. */
   readonly staleness?: Duration.DurationInput
-  /** How many attempts are watched at most; 10 000. With 0, permits are kept however long an outage is. */
+  /** How many attempts are watched at most, from 0 to 1000000; 10 000. With 0, permits are kept however long an outage is. */
   readonly watchers?: number
   /** How long an attempt is watched; 10 minutes, a day at most. Evidence is kept at least that long. */
   readonly watcherLife?: Duration.DurationInput
-  /** How long a question waits for company, in milliseconds; 1 unless said otherwise. */
+  /** How long a question waits for company, in milliseconds, from 0 to 10000; 1 unless said otherwise. */
   readonly lingerMillis?: number
 }
 
@@ -100,7 +101,7 @@ export const make = Effect.fnUntraced(function* (
   const pool = yield* RuntimePool
   const settings = settingsOf(options)
   const ask = makeAskEvidence(pool)
-  const evidenceOf = yield* makeEvidence(ask, options?.lingerMillis ?? 1)
+  const evidenceOf = yield* makeEvidence(ask, bounded(options?.lingerMillis, lingerBounds, 1))
   const watcher = yield* makeWatcher(ask, settings)
   const step = makeStep(makeSettleAttempt(pool))
 

@@ -22,7 +22,7 @@ export interface RetryPolicy {
 }
 
 /**
- * Makes a policy. A factor below 1 counts as 1.
+ * Makes a policy. A factor below 1 counts as 1; it must be a finite number, or no worker starts with the job.
  *
  * @example
  * ```ts
@@ -54,6 +54,9 @@ export const make = (options?: {
  */
 export const standard: RetryPolicy = make()
 
+/** A hundred years: no wait is longer, and whole milliseconds are exact up to it. */
+const longestMillis = 3_155_760_000_000
+
 /**
  * The longest wait after the given attempt (counted from 1), in whole milliseconds. A closed form: no loop, no overflow,
  * whatever the attempt.
@@ -62,7 +65,7 @@ export const standard: RetryPolicy = make()
  * @category getters
  */
 export const ceilingMillis = (policy: RetryPolicy, attempt: number): number => {
-  const maximum = Duration.toMillis(policy.maximum)
+  const maximum = Math.min(Duration.toMillis(policy.maximum), longestMillis)
   const exponential = Duration.toMillis(policy.base) * Math.pow(policy.factor, Math.max(0, attempt - 1))
   return Math.floor(Number.isFinite(exponential) ? Math.min(maximum, exponential) : maximum)
 }

@@ -12,10 +12,9 @@ import * as Redacted from "effect/Redacted"
 import type * as Scope from "effect/Scope"
 import * as Pg from "pg"
 import * as Column from "./internal/column.js"
-import { urlFault } from "./internal/connectionUrl.js"
 import { type Listener, openListener } from "./internal/listener.js"
-import { schemaFault } from "./internal/names.js"
 import { pgTypes } from "./internal/pgTypes.js"
+import { runtimePoolFault } from "./internal/poolOptions.js"
 import { notifyChannel, quoteIdentifier } from "./internal/renderSql.js"
 import { runtimeCall, type Statement } from "./internal/runtimeCall.js"
 import { identity, sameInstallation } from "./internal/sameInstallation.js"
@@ -64,9 +63,9 @@ export interface RuntimePoolOptions {
   readonly listenUrl?: Redacted.Redacted | undefined
   /** The schema that effect-awa is installed in; `awa` unless said otherwise. */
   readonly schema?: string | undefined
-  /** How many connections at most; 6 unless said otherwise, one more is used for LISTEN. */
+  /** How many connections at most, from 1 to 10000; 6 unless said otherwise, one more is used for LISTEN. */
   readonly maxConnections?: number | undefined
-  /** How long a statement waits for a connection; 5 seconds unless said otherwise. */
+  /** How long a statement waits for a connection; 5 seconds unless said otherwise, a day at most. */
   readonly connectTimeout?: Duration.DurationInput | undefined
   readonly applicationName?: string | undefined
   /** Whether to refuse an installation with an error of the contract's core, as `awa doctor --strict` finds it (contract C-53). */
@@ -87,21 +86,6 @@ const toDatabaseError =
     })
   }
 
-const misconfigured = (options: RuntimePoolOptions): { readonly option: string; readonly rule: string } | undefined => {
-  const { listenUrl, maxConnections = 6, schema = "awa", url } = options
-  const faults = {
-    schema: schemaFault(schema),
-    url: urlFault(url),
-    listenUrl: listenUrl === undefined ? undefined : urlFault(listenUrl),
-    maxConnections:
-      Number.isInteger(maxConnections) && maxConnections >= 1 && maxConnections <= 10_000
-        ? undefined
-        : "an integer from 1 to 10000"
-  }
-  for (const [option, rule] of Object.entries(faults)) if (rule !== undefined) return { option, rule }
-  return undefined
-}
-
 /**
  * Opens the pool and checks that an installation which serves this library's contract is there (contract C-62) and belongs
  * to this database (contract C-34).
@@ -112,7 +96,7 @@ const misconfigured = (options: RuntimePoolOptions): { readonly option: string; 
 export const make = Effect.fnUntraced(function* (
   options: RuntimePoolOptions
 ): Effect.fn.Return<RuntimePool["Type"], PoolMisconfigured | DatabaseError | StartRefused, Scope.Scope> {
-  const fault = misconfigured(options)
+  const fault = runtimePoolFault(options)
   if (fault !== undefined) return yield* new PoolMisconfigured(fault)
   const { listenUrl = options.url, maxConnections = 6, schema = "awa", url } = options
   const connection = {

@@ -10,6 +10,8 @@ import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import type * as Redacted from "effect/Redacted"
+import { runtimePoolFault } from "./internal/poolOptions.js"
+import type { OptionFault } from "./internal/optionRules.js"
 import { PoolMisconfigured } from "./PoolError.js"
 import type { RuntimePoolOptions } from "./RuntimePool.js"
 
@@ -65,7 +67,7 @@ const listening = 1
 
 const integerFrom = (least: number, value: number): boolean => Number.isInteger(value) && value >= least
 
-const faultOf = (options: SharedPoolOptions): { readonly option: string; readonly rule: string } | undefined => {
+const faultOf = (options: SharedPoolOptions): OptionFault | undefined => {
   const { callerOwned, connections, reserve = defaultReserve } = options
   if (!integerFrom(2, reserve)) {
     return { option: "reserve", rule: "an integer from 2: a beat must not wait for a long step of maintenance" }
@@ -83,7 +85,8 @@ const faultOf = (options: SharedPoolOptions): { readonly option: string; readonl
       rule: `an integer from 1 to ${application}: of ${connections} connections ${reserve} are the runtime's reserve, and ${listening} listens`
     }
   }
-  return undefined
+  const { listenUrl, schema, url } = options
+  return runtimePoolFault({ url, listenUrl, schema })
 }
 
 /**

@@ -12,6 +12,7 @@ import * as Queue from "effect/Queue"
 import * as Random from "effect/Random"
 import type * as Scope from "effect/Scope"
 import { backoff } from "./internal/backoff.js"
+import { wakeupPauses } from "./internal/serviceOptions.js"
 import { RuntimePool } from "./RuntimePool.js"
 
 /**
@@ -61,6 +62,8 @@ export class Wakeup extends Context.Tag("effect-awa/Wakeup")<
 export type Control = "callback" | "cancel"
 
 /**
+ * Each of the intervals is from 10 milliseconds to a day.
+ *
  * @since 0.1.0
  * @category models
  */
@@ -132,9 +135,7 @@ export const make = Effect.fnUntraced(function* (
     for (const runs of Object.values(controls)) runs.forEach((run) => run(undefined))
   }
 
-  const slow = Duration.decode(options.pollWhileListening ?? "30 seconds")
-  const fast = Duration.decode(options.poll ?? "1 second")
-  const probe = Duration.decode(options.probe ?? "30 seconds")
+  const { fast, probe, slow } = wakeupPauses(options)
   const interval = Effect.suspend(() => jittered(listening ? slow : fast))
 
   const gauge = Metric.tagged(listeningGauge, "schema", pool.schema)

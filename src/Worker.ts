@@ -21,6 +21,7 @@ import { InstalledSchema } from "./InstalledSchema.js"
 import { makeAttemptLife } from "./internal/attemptLife.js"
 import { keepClaiming } from "./internal/claimLoop.js"
 import { makeCallbackWaits } from "./internal/callbackWaits.js"
+import { listedHandlers } from "./internal/listedHandlers.js"
 import { startedWorker } from "./internal/startedWorker.js"
 import { makeTokenBucket } from "./internal/tokenBucket.js"
 import { waitAtMost } from "./internal/waitAtMost.js"
@@ -81,11 +82,11 @@ export interface PermitCount {
  * @category models
  */
 export interface QueueOptions {
-  /** How many attempts of the queue this worker runs at once. */
+  /** How many attempts of the queue this worker runs at once, from 1 to 10000. */
   readonly concurrency: number
   /**
    * A token bucket of this worker alone: it claims at most `limit` jobs at once, and `limit` in each `interval` from then on.
-   * Two workers with this limit claim twice as many.
+   * Two workers with this limit claim twice as many. The limit is from 1 to 1000000, the interval from 1 millisecond to 24 days.
    */
   readonly rateLimit?: { readonly limit: number; readonly interval: Duration.DurationInput }
 }
@@ -97,21 +98,21 @@ export interface QueueOptions {
 export interface WorkerOptions {
   /** The queues to work on. */
   readonly queues: Readonly<Record<string, QueueOptions>>
-  /** How many attempts of all its queues together this worker runs at once; as many as its queues allow. */
+  /** How many attempts of all its queues together this worker runs at once, from 1 to 10000; as many as its queues allow. */
   readonly concurrency?: number
   /** Shown in `runtimes`. */
   readonly name?: string
-  /** How long handlers may go on when the worker stops, before they are interrupted; 30 seconds. */
+  /** How long handlers may go on when the worker stops, before they are interrupted; 30 seconds, 7 days at most. */
   readonly shutdownGrace?: Duration.DurationInput
-  /** How long interrupted handlers may take to end and be settled, before their leases are left to rescue; 10 seconds. */
+  /** How long interrupted handlers may take to end and be settled, before their leases are left to rescue; 10 seconds, 7 days at most. */
   readonly interruptGrace?: Duration.DurationInput
   /**
    * How long the stop of the whole process may take, from the signal on; both graces and 25 seconds unless said otherwise, and
-   * never less than the graces. `launch` ends the process then, whatever hangs. Keep it below what your platform waits
+   * never less than the graces, 24 days at most. `launch` ends the process then, whatever hangs. Keep it below what your platform waits
    * before it kills: Kubernetes' `terminationGracePeriodSeconds` is 30 seconds unless you say more.
    */
   readonly shutdownDeadline?: Duration.DurationInput
-  /** How often attempts and the runtime are renewed; 15 seconds. Keep it well below the staleness. */
+  /** How often attempts and the runtime are renewed; 15 seconds. From 10 milliseconds to a day, as both ticks. Keep it well below the staleness. */
   readonly beat?: Duration.DurationInput
   /** The pause between two maintenance ticks while work is under way; 1 second. */
   readonly busyTick?: Duration.DurationInput
@@ -228,13 +229,6 @@ export const make = Effect.fnUntraced(function* (
   }
 })
 
-/** The handlers of these jobs: each kind that is listed must have one. */
-const handlersOf = <const Jobs extends ReadonlyArray<AnyJob>>(
-  jobs: Jobs
-): Effect.Effect<ReadonlyArray<RegisteredHandler>, never, HandlesOf<Jobs>> =>
-  // eslint-disable-next-line @typescript-eslint/consistent-type-assertions -- the union of the elements' requirements is lost in the array's element type
-  Effect.forEach(jobs, (job) => job.handler) as Effect.Effect<ReadonlyArray<RegisteredHandler>, never, HandlesOf<Jobs>>
-
 /**
  * The evidence that a worker for these jobs requires.
  *
@@ -256,7 +250,7 @@ export const layer = <const Jobs extends ReadonlyArray<AnyJob>>(
 ): Layer.Layer<Worker, DatabaseError | WorkerMisconfigured, Services | HandlesOf<Jobs>> =>
   Layer.scoped(
     Worker,
-    Effect.flatMap(handlersOf(options.jobs), (handlers) => make(handlers, options))
+    Effect.flatMap(listedHandlers(options.jobs), (handlers) => make(handlers, options))
   )
 
 export {

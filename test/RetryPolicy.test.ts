@@ -12,6 +12,14 @@ describe("RetryPolicy", () => {
     )
   })
 
+  it.effect("waits a hundred years at most, in whole milliseconds, where nothing else bounds it", () =>
+    Effect.gen(function* () {
+      const endless = RetryPolicy.make({ base: Duration.infinity, maximum: Duration.infinity })
+      assert.strictEqual(RetryPolicy.ceilingMillis(endless, 1), 36_525 * 86_400_000)
+      assert.isTrue(Number.isInteger(yield* RetryPolicy.delayMillis(endless, 1)))
+    })
+  )
+
   it.effect("stays between zero and the ceiling, for any policy and attempt", () =>
     Effect.promise(() =>
       FastCheck.assert(

@@ -3,6 +3,7 @@ import { adminMutants } from "./mutants/admin.js"
 import { contractMutants } from "./mutants/contract.js"
 import { doctorMutants } from "./mutants/doctor.js"
 import { driverMutants } from "./mutants/drivers.js"
+import { optionMutants } from "./mutants/options.js"
 import { ormMutants } from "./mutants/orms.js"
 import { outageMutants } from "./mutants/outage.js"
 import { leftBehindMutants } from "./mutants/leftBehind.js"
@@ -364,6 +365,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...contractMutants,
   ...doctorMutants,
   ...driverMutants,
+  ...optionMutants,
   ...ormMutants,
   ...queryBuilderMutants,
   ...adminMutants,

@@ -8,6 +8,7 @@ import type { Answer, EncodedJob, EnqueueAnswer, EnqueueOptions, Unique } from "
 import { DuplicateJob, PayloadRejected } from "../JobError.js"
 import * as JobId from "../JobId.js"
 import { awaCommand } from "./awaCommand.js"
+import { defaultsFault } from "./jobRules.js"
 import { isStorable, nameFault } from "./names.js"
 import { quoteIdentifier } from "./renderSql.js"
 import { sqlDetailOf, sqlMessageOf, sqlStateOf } from "./sqlState.js"
@@ -23,13 +24,9 @@ const isStorableDuration = (input: unknown): boolean =>
   Option.exists(Duration.decodeUnknown(input), (duration) => Duration.toMillis(duration) <= maxDurationMillis)
 
 const optionFault = (options: EnqueueOptions): PayloadRejected | undefined => {
-  const { delay, maxAttempts, priority, runAt } = options
-  if (priority !== undefined && ![1, 2, 3, 4].includes(priority)) {
-    return new PayloadRejected({ path: "priority", rule: "expected an integer from 1 to 4" })
-  }
-  if (maxAttempts !== undefined && !(Number.isInteger(maxAttempts) && maxAttempts >= 1 && maxAttempts <= 32767)) {
-    return new PayloadRejected({ path: "maxAttempts", rule: "expected an integer from 1 to 32767" })
-  }
+  const { delay, runAt } = options
+  const fault = defaultsFault(options)
+  if (fault !== undefined) return new PayloadRejected({ path: fault.option, rule: fault.rule })
   if (delay !== undefined && !isStorableDuration(delay)) {
     return new PayloadRejected({ path: "delay", rule: "expected a duration of at most 3000 years" })
   }
@@ -86,8 +83,6 @@ const uniqueOptions = ({ by, key, onConflict, states, window }: Unique): Record<
 const headFault = (kind: string, options: EnqueueOptions): PayloadRejected | undefined => {
   const kindFault = nameFault(kind)
   if (kindFault !== undefined) return new PayloadRejected({ path: "kind", rule: kindFault })
-  const queueFault = nameFault(queueOf(options))
-  if (queueFault !== undefined) return new PayloadRejected({ path: "queue", rule: queueFault })
   return optionFault(options)
 }
 

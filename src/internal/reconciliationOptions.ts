@@ -1,5 +1,15 @@
 import * as Duration from "effect/Duration"
 import type { ReconciliationOptions } from "../Reconciliation.js"
+import {
+  atMostADay,
+  between,
+  type Bounds,
+  countFault,
+  durationFault,
+  type DurationRule,
+  firstFault,
+  type OptionFault
+} from "./optionRules.js"
 
 /** @internal The options in force, in milliseconds. */
 export interface ReconciliationSettings {
@@ -25,22 +35,22 @@ export const settingsOf = (options?: ReconciliationOptions): ReconciliationSetti
 export const evidenceMillis = ({ budgetMillis, stalenessMillis, watcherLifeMillis }: ReconciliationSettings): number =>
   budgetMillis + stalenessMillis + watcherLifeMillis
 
-/** Evidence is kept for as long as it may be asked for, so no wish to ask may be without an end. */
-const maxMillis = 86_400_000
+/** @internal How long an attempt may be without a heartbeat: part of such a wish, and at least two of the shortest beats. */
+export const stalenessRule: DurationRule = between("20 millis", "1 day")
+
+/** @internal How long a batch may wait for company: what is in it holds permits meanwhile. */
+export const lingerBounds: Bounds = { least: 0, most: 10_000 }
 
 /** @internal The rule that an option breaks. */
-export const settingsFault = (
-  settings: ReconciliationSettings
-): { readonly option: string; readonly rule: string } | undefined => {
-  for (const [option, millis] of [
-    ["budget", settings.budgetMillis],
-    ["watcherLife", settings.watcherLifeMillis]
-  ] as const) {
-    if (!(millis > 0 && millis <= maxMillis)) {
-      return { option: `reconciliation.${option}`, rule: "a duration above zero, at most a day" }
-    }
-  }
-  return Number.isInteger(settings.watchers) && settings.watchers >= 0 && settings.watchers <= 1_000_000
-    ? undefined
-    : { option: "reconciliation.watchers", rule: "an integer from 0 to 1000000" }
-}
+export const reconciliationFault = (options: ReconciliationOptions | undefined): OptionFault | undefined =>
+  firstFault(
+    {
+      // evidence is kept for as long as it may be asked for, so no wish to ask may be without an end
+      budget: durationFault(options?.budget, atMostADay),
+      staleness: durationFault(options?.staleness, stalenessRule),
+      watchers: countFault(options?.watchers, { least: 0, most: 1_000_000 }),
+      watcherLife: durationFault(options?.watcherLife, atMostADay),
+      lingerMillis: countFault(options?.lingerMillis, lingerBounds)
+    },
+    "reconciliation."
+  )

@@ -4,6 +4,19 @@ import * as Schema from "effect/Schema"
 import type { Connections } from "../ApplicationPool.js"
 import type { RegisteredHandler } from "../Handlers.js"
 import { nameFault } from "./names.js"
+import {
+  atMost,
+  between,
+  type Bounds,
+  countFault,
+  durationFault,
+  firstFault,
+  requiredCountFault,
+  requiredDurationFault,
+  type OptionFault,
+  textFault
+} from "./optionRules.js"
+import { pauseRule } from "./serviceOptions.js"
 
 /** An option of the worker breaks its rule; nothing was started. */
 export class WorkerMisconfigured extends Schema.TaggedError<WorkerMisconfigured>("effect-awa/WorkerMisconfigured")(
@@ -27,6 +40,7 @@ interface QueueChecked {
 interface Checked {
   readonly queues: Readonly<Record<string, QueueChecked>>
   readonly concurrency?: number
+  readonly name?: string
   readonly beat?: Duration.DurationInput
   readonly busyTick?: Duration.DurationInput
   readonly idleTick?: Duration.DurationInput
@@ -52,55 +66,60 @@ export const stopTimes = (
   return { grace, interruptGrace, deadline: Duration.decode(options.shutdownDeadline ?? Duration.sum(graces, closing)) }
 }
 
-const maxConcurrency = 10_000
+const concurrencyBounds: Bounds = { least: 1, most: 10_000 }
+const limitBounds: Bounds = { least: 1, most: 1_000_000 }
+/** A timer cannot wait much longer. */
+const intervalRule = between("1 millis", "24 days")
+const graceRule = atMost("7 days")
+const deadlineRule = atMost("24 days")
 
-const isDuration = (value: Duration.DurationInput): boolean =>
-  Duration.toMillis(value) > 0 && Duration.isFinite(Duration.decode(value))
-
-const isCount = (value: number, most: number): boolean => Number.isInteger(value) && value >= 1 && value <= most
-
-const faultOf = (
-  handlers: ReadonlyArray<RegisteredHandler>,
-  options: Checked
-): { readonly option: string; readonly rule: string } | undefined => {
+const kindsFault = (handlers: ReadonlyArray<RegisteredHandler>): OptionFault | undefined => {
   const kinds = new Set<string>()
-  for (const { kind } of handlers) {
-    const fault = nameFault(kind)
-    if (fault !== undefined) return { option: `jobs: the kind ${JSON.stringify(kind)}`, rule: fault }
-    if (kinds.has(kind)) return { option: `jobs: the kind ${JSON.stringify(kind)}`, rule: "listed once" }
+  for (const { fault, kind } of handlers) {
+    const listed = `jobs: the kind ${JSON.stringify(kind)}`
+    const rule = nameFault(kind) ?? (kinds.has(kind) ? "listed once" : undefined)
+    if (rule !== undefined) return { option: listed, rule }
+    if (fault !== undefined) return { option: `${listed}: ${fault.option}`, rule: fault.rule }
     kinds.add(kind)
   }
-  if (Object.keys(options.queues).length === 0) return { option: "queues", rule: "at least one queue" }
-  if (options.concurrency !== undefined && !isCount(options.concurrency, maxConcurrency)) {
-    return { option: "concurrency", rule: `an integer from 1 to ${maxConcurrency}` }
-  }
-  for (const [queue, { concurrency, rateLimit }] of Object.entries(options.queues)) {
-    const fault = nameFault(queue)
-    if (fault !== undefined) return { option: `queues: the name ${JSON.stringify(queue)}`, rule: fault }
-    if (!isCount(concurrency, maxConcurrency)) {
-      return { option: `queues.${queue}.concurrency`, rule: `an integer from 1 to ${maxConcurrency}` }
-    }
-    if (rateLimit !== undefined && !isCount(rateLimit.limit, 1_000_000)) {
-      return { option: `queues.${queue}.rateLimit.limit`, rule: "an integer from 1 to 1000000" }
-    }
-    if (rateLimit !== undefined && !isDuration(rateLimit.interval)) {
-      return { option: `queues.${queue}.rateLimit.interval`, rule: "a finite duration above zero" }
-    }
-  }
-  for (const option of ["beat", "busyTick", "idleTick"] as const) {
-    const value = options[option]
-    if (value !== undefined && !isDuration(value)) {
-      return { option, rule: "a finite duration above zero" }
-    }
-  }
-  return stopFault(options)
+  return undefined
 }
 
-const stopFault = (options: Checked): { readonly option: string; readonly rule: string } | undefined => {
-  for (const option of ["shutdownGrace", "interruptGrace", "shutdownDeadline"] as const) {
-    const value = options[option]
-    if (value !== undefined && !Duration.isFinite(Duration.decode(value))) return { option, rule: "a finite duration" }
+const queuesFault = (queues: Checked["queues"]): OptionFault | undefined => {
+  if (Object.keys(queues).length === 0) return { option: "queues", rule: "at least one queue" }
+  for (const [queue, { concurrency, rateLimit }] of Object.entries(queues)) {
+    const rule = nameFault(queue)
+    if (rule !== undefined) return { option: `queues: the name ${JSON.stringify(queue)}`, rule }
+    const fault = firstFault(
+      {
+        concurrency: requiredCountFault(concurrency, concurrencyBounds),
+        "rateLimit.limit": rateLimit && requiredCountFault(rateLimit.limit, limitBounds),
+        "rateLimit.interval": rateLimit && requiredDurationFault(rateLimit.interval, intervalRule)
+      },
+      `queues.${queue}.`
+    )
+    if (fault !== undefined) return fault
   }
+  return undefined
+}
+
+/** @internal The rule that one of the worker's own options breaks. */
+export const workerFault = (handlers: ReadonlyArray<RegisteredHandler>, options: Checked): OptionFault | undefined =>
+  kindsFault(handlers) ??
+  queuesFault(options.queues) ??
+  firstFault({
+    concurrency: countFault(options.concurrency, concurrencyBounds),
+    name: textFault(options.name),
+    beat: durationFault(options.beat, pauseRule),
+    busyTick: durationFault(options.busyTick, pauseRule),
+    idleTick: durationFault(options.idleTick, pauseRule),
+    shutdownGrace: durationFault(options.shutdownGrace, graceRule),
+    interruptGrace: durationFault(options.interruptGrace, graceRule),
+    shutdownDeadline: durationFault(options.shutdownDeadline, deadlineRule)
+  }) ??
+  stopFault(options)
+
+const stopFault = (options: Checked): OptionFault | undefined => {
   const { deadline, grace, interruptGrace } = stopTimes(options)
   // otherwise the process would end before it has given anything back
   return Duration.lessThan(deadline, Duration.sum(grace, interruptGrace))
@@ -116,7 +135,7 @@ const reserveFault = (
   handlers: ReadonlyArray<RegisteredHandler>,
   { concurrency, queues }: Checked,
   connections: Connections
-): { readonly option: string; readonly rule: string } | undefined => {
+): OptionFault | undefined => {
   if (connections.mode === "separate" || connections.callerOwned !== undefined) return undefined
   if (!handlers.some(({ mode }) => mode === "caller-owned")) return undefined
   const inQueues = Object.values(queues).reduce((sum, queue) => sum + queue.concurrency, 0)
@@ -139,6 +158,6 @@ export const checkOptions = (
   connections: Connections
 ): Effect.Effect<void, WorkerMisconfigured> =>
   Effect.suspend(() => {
-    const fault = faultOf(handlers, options) ?? reserveFault(handlers, options, connections)
+    const fault = workerFault(handlers, options) ?? reserveFault(handlers, options, connections)
     return fault === undefined ? Effect.void : Effect.fail(new WorkerMisconfigured(fault))
   })

@@ -345,28 +345,3 @@ describe("a worker with a defect of its own", () => {
     30_000
   )
 })
-
-describe("a worker's options", () => {
-  const Anything = Job.make("anything", { payload: Schema.Unknown })
-  const refused = (
-    options: Pick<Worker.WorkerOptions, "beat"> & {
-      readonly queues?: Worker.WorkerOptions["queues"]
-      readonly jobs: ReadonlyArray<typeof Anything>
-    }
-  ) =>
-    Layer.build(
-      Testing.worker(options).pipe(Layer.provide(Anything.toLayer(() => Effect.void)), Layer.provide(database()))
-    ).pipe(Effect.scoped, Effect.flip, Effect.map(String))
-
-  it.live("are refused by name and rule when the layer is built", () =>
-    Effect.gen(function* () {
-      const jobs = [Anything]
-      assert.include(yield* refused({ jobs, queues: { "": { concurrency: 1 } } }), 'queues: the name "": expected a')
-      for (const concurrency of [0, -1, 1.5, Number.NaN, 1e9]) {
-        assert.include(yield* refused({ jobs, queues: { a: { concurrency } } }), "queues.a.concurrency: an integer")
-      }
-      assert.include(yield* refused({ jobs: [Anything, Anything] }), 'the kind "anything": listed once')
-      assert.include(yield* refused({ jobs, beat: 0 }), "beat: a finite duration above zero")
-    })
-  )
-})
