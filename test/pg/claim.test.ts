@@ -175,7 +175,7 @@ describe("claim", () => {
           yield* session.script("insert into awa.queues (queue, aging) values ('q', '1 hour')")
           const old = yield* enqueue(session, 1, { opts: { priority: 2 } })
           yield* begin(holder)
-          const slot = yield* currentSlot(session)
+          const slot = Number(yield* currentSlot(session))
           yield* holder.script(`lock table awa.ready_tombstones_${slot} in access exclusive mode`)
           const claiming = yield* Effect.fork(claimIds(claimer, { limit: 2 }))
           yield* blocked(session, claimer)
@@ -206,7 +206,7 @@ describe("claim", () => {
         yield* holder.script("rollback")
         // nor is it one of two lanes
         const next = yield* enqueue(session, 1, { opts: { priority: 3 } })
-        const slot = yield* currentSlot(session)
+        const slot = Number(yield* currentSlot(session))
         expect(yield* session.rows(`select o_lanes::integer from awa.claim_alone_${slot}('q', 1, 1, null)`)).toEqual([
           { o_lanes: 1 }
         ])
