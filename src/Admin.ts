@@ -98,7 +98,7 @@ export type StoredQueue = typeof StoredQueue.Type
 export class Admin extends Context.Tag("effect-awa/Admin")<
   Admin,
   {
-    /** Ends jobs as cancelled, wherever they are. */
+    /** Ends jobs as cancelled, wherever they are. One answer for each, in the order of the ids. */
     readonly cancel: (
       jobIds: ReadonlyArray<JobId.JobId>
     ) => Effect.Effect<ReadonlyArray<JobAnswer<CancelAnswer>>, DatabaseError>
@@ -117,7 +117,10 @@ export class Admin extends Context.Tag("effect-awa/Admin")<
     ) => Effect.Effect<ReadonlyArray<JobAnswer<RedriveAnswer>>, DatabaseError>
     /** Runs again what a filter selects, in the order of the ids. */
     readonly redriveWhere: (filter: RedriveFilter) => Effect.Effect<ReadonlyArray<JobAnswer<RedriveAnswer>>, AdminError>
-    /** Claims take nothing of the queue any more; what runs goes on. Answers whether it was not paused before. */
+    /**
+     * Claims take nothing of the queue any more; what runs goes on. Answers whether it was not paused before. A queue needs no
+     * announcement, so one of which nothing was heard yet is paused for whatever comes.
+     */
     readonly pauseQueue: (queue: string) => Effect.Effect<boolean, AdminError>
     /** Answers whether it was paused. */
     readonly resumeQueue: (queue: string) => Effect.Effect<boolean, AdminError>
