@@ -21,7 +21,7 @@ const messageOf = (error: unknown): string => {
   const state = Option.getOrUndefined(sqlStateOf(error))
   if (state === undefined) return message
   const said = sqlMessageOf(error)
-  return said === message ? `${message} (${state})` : `${message}: ${said} (${state})`
+  return message.includes(said) ? `${message} (${state})` : `${message}: ${said} (${state})`
 }
 
 /** What was thrown is the user's code: its getters and its schema's encoding can throw in their turn. */

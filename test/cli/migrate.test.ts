@@ -4,6 +4,7 @@ import { Effect, Either } from "effect"
 import * as Fs from "node:fs"
 import { version } from "effect-awa/cli/version"
 import { catalogOf, freshDatabase } from "../migrations/support.js"
+import { migrations } from "../../src/internal/schemaText.generated.js"
 import { awa, awaHere } from "./support.js"
 
 const packageJson: unknown = JSON.parse(Fs.readFileSync(new URL("../../package.json", import.meta.url), "utf8"))
@@ -48,7 +49,7 @@ describe("awa migrate", () => {
       expect(yield* awa(args)).toEqual({
         code: 0,
         stderr: "",
-        stdout: `Installed effect-awa into schema "We\\"ird": version 5, a ring of 4 segments.\nApplied: 0001_storage.sql, 0002_lifecycle.sql, 0003_roles.sql, 0004_gating.sql, 0005_throughput.sql\n`
+        stdout: `Installed effect-awa into schema "We\\"ird": version ${Migrations.schemaVersion}, a ring of 4 segments.\nApplied: ${migrations.map(({ name }) => name).join(", ")}\n`
       })
       const environment = { AWA_DATABASE_URL: fresh.url }
       const again = yield* awaHere(["migrate", "--schema", `We"ird`], environment)

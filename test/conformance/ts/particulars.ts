@@ -126,5 +126,5 @@ export const endsUnderBody = <Tx>(): OwnCase<DriverUnderTest<Tx>> => ({
   state: "failed",
   rows: 0,
   error: "BodyFailed",
-  message: "The transaction was rolled back: terminating connection due to administrator command"
+  message: "The transaction was rolled back: terminating connection due to administrator command (57P01)"
 })
