@@ -320,23 +320,18 @@ describe("cancel", () => {
         const ids = yield* enqueue(one, 400)
         const claimed: Array<bigint> = []
         const deleted: Array<bigint> = []
+        const left = () => ids.filter((id) => !claimed.includes(id) && !deleted.includes(id))
         const claiming = Effect.gen(function* () {
-          for (let n = 0; n < 60; n++) claimed.push(...(yield* claimIds(one, { limit: 5 })))
+          while (left().length > 0) claimed.push(...(yield* claimIds(one, { limit: 2 })))
         })
         const deleting = Effect.gen(function* () {
-          for (let n = 0; n < 60; n++) {
-            const some = ids.slice(n * 6, n * 6 + 6)
-            const unclaimed = some.filter((id) => !claimed.includes(id))
-            const rows = yield* two.rows("select * from awa.delete_jobs($1)", [unclaimed])
+          for (let next = left(); next.length > 0; next = left()) {
+            const rows = yield* two.rows("select * from awa.delete_jobs($1)", [next.slice(0, 4)]) // what is claimed next
             for (const row of rows) if (row["answer"] === "deleted") deleted.push(...bigints([row["job_id"]]))
           }
         })
         yield* Effect.all([claiming, deleting], { concurrency: 2 })
-        for (;;) {
-          const rest = yield* claimIds(one)
-          if (rest.length === 0) break
-          claimed.push(...rest)
-        }
+        expect(claimed.length).toBeGreaterThan(0)
         expect(deleted.length).toBeGreaterThan(0)
         expect([...claimed, ...deleted].sort((a, b) => Number(a - b))).toEqual(ids)
       })
