@@ -107,6 +107,36 @@ describe("a claim that took all it asked for", () => {
   )
 })
 
+describe("a claim under way while those before it fail to begin", () => {
+  it.live("begins its own, which are in flight: begun by nobody they would be beaten for all the same", () =>
+    Effect.gen(function* () {
+      const begun: Array<bigint> = []
+      let claims = 0
+      const loop = keepClaiming({
+        waiting: { count: 0, plenty: 0 },
+        claim: {
+          take: () =>
+            Effect.suspend(() => {
+              const taken: Claimed = { attempts: [attempt(++claims)], busy: false, retryAfter: undefined, gated: false }
+              return Effect.delay(Effect.succeed(taken), "20 millis")
+            })
+        },
+        wakeup,
+        runtimeId: 1n,
+        queue: "q",
+        permits: { ...(yield* Permits.make(2)), acquire: () => Effect.succeed(1) },
+        bucket: undefined,
+        admit: ([first]) =>
+          first?.token.jobId === 1n
+            ? Effect.dieMessage("cannot begin")
+            : Effect.sync(() => void begun.push(first?.token.jobId ?? 0n))
+      })
+      expect(String(yield* Effect.exit(loop))).toContain("cannot begin")
+      expect(begun).toEqual([2n])
+    })
+  )
+})
+
 describe("permits that are freed one by one", () => {
   const claims = (waiting: { count: number; plenty: number }) =>
     Effect.gen(function* () {

@@ -93,6 +93,20 @@ describe("rescue", () => {
     })
   )
 
+  it.effect(
+    "leaves no more than a quarter of a minute between two looks: the deadlines of young claims are looked at with them",
+    () =>
+      Effect.gen(function* () {
+        const { asked, step } = database([0])
+        const rescue = makeRescue(step, "1 hour")
+        for (const millis of [0, 14_999, 1]) {
+          now += millis
+          yield* rescue
+        }
+        expect(asked.map(([, , beaten]) => beaten)).toEqual([true, false, true])
+      })
+  )
+
   it.effect("does not count a look that another runtime was to take, and leaves a second between two", () =>
     Effect.gen(function* () {
       const { asked, step } = database([null], [0])

@@ -115,6 +115,12 @@ const endClient = (client: unknown): void => {
   if (Predicate.isPromise(goodbye)) goodbye.catch(() => undefined)
 }
 
+/** At once: to end may be to wait for what is under way. */
+const cut = (client: unknown): void => {
+  endClient(client)
+  destroySocket(client)
+}
+
 /**
  * Ends the connection itself, so that the pool does not hand it out again: ending it is how the pool is told.
  *
@@ -134,10 +140,7 @@ export const endedAfter =
   <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
     Effect.suspend(() => {
       const client = clientOf(connection)
-      const timer = setTimeout(() => {
-        endClient(client)
-        destroySocket(client)
-      }, millis)
+      const timer = setTimeout(() => cut(client), millis)
       return Effect.ensuring(
         effect,
         Effect.sync(() => clearTimeout(timer))
@@ -166,8 +169,7 @@ export const within = (
     let late = false
     const timer = setTimeout(() => {
       late = true
-      endClient(client)
-      destroySocket(client) // to end may be to wait for what is under way
+      cut(client)
     }, millis)
     send(client, (error, result) => {
       clearTimeout(timer)

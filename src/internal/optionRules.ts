@@ -48,9 +48,13 @@ export const bounded = (value: number | undefined, { least, most }: Bounds, othe
  * @internal
  */
 export const durationOf = (input: unknown): Option.Option<Duration.Duration> =>
-  (typeof input === "number" && !(input >= 0)) || (typeof input === "string" && input.trimStart().startsWith("-"))
-    ? Option.none()
-    : Duration.decodeUnknown(input)
+  isNegative(input) ? Option.none() : Duration.decodeUnknown(input)
+
+const isNegative = (input: unknown): boolean => {
+  if (typeof input === "string") return input.trimStart().startsWith("-")
+  if (typeof input === "number" || typeof input === "bigint") return !(input >= 0)
+  return Array.isArray(input) && input.some(isNegative) // seconds and nanoseconds
+}
 
 /** @internal In milliseconds, and in words. */
 export interface DurationRule extends Bounds {

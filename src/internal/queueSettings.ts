@@ -3,21 +3,15 @@ import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import type { QueueSettings } from "../Admin.js"
 import { AdminRejected } from "../AdminError.js"
+import { durationOf } from "./optionRules.js"
 
 /** What `set_queue` takes: 12 digits of milliseconds, 9 of a limit. */
 const maxMillis = 999_999_999_999
 const maxLimit = 999_999_999
 
-/** Effect takes a negative duration, or one that is no number, for none: it has to be seen before it is decoded. */
-const isNegative = (duration: Duration.DurationInput): boolean => {
-  if (typeof duration === "string") return duration.startsWith("-")
-  if (typeof duration === "number" || typeof duration === "bigint") return !(duration >= 0)
-  return !Duration.isDuration(duration) && duration.some((part) => !(part >= 0))
-}
-
 const millisOf = (field: string, input: Duration.DurationInput, least: 0 | 1): Effect.Effect<number, AdminRejected> => {
-  const millis = Option.map(Duration.decodeUnknown(input), (duration) => Math.ceil(Duration.toMillis(duration)))
-  return Option.isSome(millis) && !isNegative(input) && millis.value >= least && millis.value <= maxMillis
+  const millis = Option.map(durationOf(input), (duration) => Math.ceil(Duration.toMillis(duration)))
+  return Option.isSome(millis) && millis.value >= least && millis.value <= maxMillis
     ? Effect.succeed(millis.value)
     : new AdminRejected({
         field,

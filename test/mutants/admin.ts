@@ -48,9 +48,9 @@ export const adminMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "take a negative duration of a queue's setting for none",
-    file: settings,
-    from: " && !isNegative(input)",
-    to: "",
+    file: "src/internal/optionRules.ts",
+    from: "return !(input >= 0)",
+    to: "return false",
     suite,
     test: "refuses a setting of a queue that cannot be kept, by the name it was written under"
   },

@@ -7,8 +7,8 @@ export const driverMutants: ReadonlyArray<Mutant> = [
   ...["expect_completion", "complete_job"].map((statement) => ({
     name: `wait for ever where ${statement} is never answered`,
     file: "src/internal/applicationConnection.ts",
-    from: "        endClient(client)\n        destroySocket(client)\n      }, millis)\n      return Effect.ensuring",
-    to: "      }, millis)\n      return Effect.ensuring",
+    from: "setTimeout(() => cut(client), millis)",
+    to: "setTimeout(() => undefined, millis)",
     suite: "test/conformance/ts/effectSql.test.ts",
     test: `whose ${statement} is never answered ends in time, and its attempt runs again`
   })),

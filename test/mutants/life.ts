@@ -146,5 +146,53 @@ export const lifeMutants: ReadonlyArray<Mutant> = [
     to: "if (state !== '') return message",
     suite: "test/runtime/Ordinary.test.ts",
     test: "of which the database refused a statement keeps what the database said"
+  },
+  {
+    name: "begin nobody after some that could not begin",
+    file: "src/internal/claimLoop.ts",
+    from: "yield* Effect.onError(begun, () => starting)",
+    to: "yield* begun",
+    suite: "test/claimLoop.test.ts",
+    test: "begins its own, which are in flight: begun by nobody they would be beaten for all the same"
+  },
+  {
+    name: "look at deadlines as seldom as at a long staleness",
+    file: "src/internal/maintenanceSteps.ts",
+    from: "Math.min(15_000, Math.max(1_000, Duration.toMillis(staleness) / 12))",
+    to: "Math.max(1_000, Duration.toMillis(staleness) / 12)",
+    suite: "test/maintenanceSteps.test.ts",
+    test: "leaves no more than a quarter of a minute between two looks: the deadlines of young claims are looked at with them"
+  },
+  {
+    name: "tell the end of a session by a word in the server's language",
+    file: "src/internal/sqlState.ts",
+    from: "|25P03$|25P04$",
+    to: "",
+    suite: "test/sqlState.test.ts",
+    test: "that ended the session is known by its state, in whatever language the server says FATAL"
+  },
+  {
+    name: "warn of what an operator has cancelled",
+    file: "src/internal/workerLoops.ts",
+    from: 'outcome === "cancelled" ? LogLevel.Info : LogLevel.Warning',
+    to: "LogLevel.Warning",
+    suite: "test/runtime/Ordinary.test.ts",
+    test: "that an operator cancels is interrupted, and nobody is warned of it"
+  },
+  {
+    name: "put an earlier release's functions over a later one's",
+    file: "src/internal/migratePlan.ts",
+    from: "revision > wanted.revision ?",
+    to: "revision < 0 ?",
+    suite: "test/migrations/migrate.test.ts",
+    test: "leaves the functions of a later release alone, and replaces those of an earlier one"
+  },
+  {
+    name: "print a script that puts an earlier release's functions over a later one's",
+    file: "src/internal/migrateScript.ts",
+    from: "if v_meta.revision > ${functionsRevision} then",
+    to: "if false then",
+    suite: "test/migrations/script.test.ts",
+    test: "upgrades the version and the ring that it was printed for, and no other"
   }
 ]

@@ -107,8 +107,8 @@ export const optionMutants: ReadonlyArray<Mutant> = [
   {
     name: "take NaN for no time",
     file: "src/internal/optionRules.ts",
-    from: `(typeof input === "number" && !(input >= 0)) || `,
-    to: "",
+    from: "return !(input >= 0)",
+    to: "return input < 0",
     suite: unchecked,
     test: "is what can be read, and neither negative nor NaN"
   },

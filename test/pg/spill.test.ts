@@ -294,6 +294,27 @@ describe("an entry with a tombstone", () => {
 
     it.scopedLive(`by the ten thousand is passed within a claim's time, ${limit} wanted at a time`, () => late(false))
 
+    it.scopedLive(`by the thousand is asked for entry by entry, ${limit} wanted at a time`, () =>
+      // a hash of them all would be made anew in each step
+      Effect.gen(function* () {
+        const session = yield* (yield* database).session
+        yield* enqueue(session, 2_000)
+        yield* session.rows(`insert into awa.ready_tombstones_0
+          select queue, priority, xid, seq, job_id, 'deleted', clock_timestamp() from awa.ready_entries_0`)
+        const looks = Effect.map(
+          session.value(
+            "select idx_scan from pg_stat_xact_user_tables where schemaname = 'awa' and relname = 'ready_tombstones_0'"
+          ),
+          Number
+        )
+        yield* begin(session)
+        const before = yield* looks
+        expect(yield* claimIds(session, { limit })).toEqual([])
+        expect((yield* looks) - before).toBeGreaterThanOrEqual(2_000)
+        yield* session.script("rollback")
+      })
+    )
+
     it.scopedLive(`by the ten thousand of a late transaction is passed as well, ${limit} wanted at a time`, () =>
       late(true)
     )

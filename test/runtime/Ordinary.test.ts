@@ -78,6 +78,30 @@ describe("an ordinary attempt", () => {
     }
   )
 
+  it.live("that an operator cancels is interrupted, and nobody is warned of it", () =>
+    Effect.gen(function* () {
+      const began = yield* Deferred.make<void>()
+      const interrupted = yield* Deferred.make<void>()
+      const ordinary: OrdinaryHandler = () =>
+        Effect.zipRight(Deferred.succeed(began, undefined), Effect.never).pipe(
+          Effect.onInterrupt(() => Deferred.succeed(interrupted, undefined))
+        )
+      yield* run({ ordinary, worker: { beat: "100 millis" } }, (lines) =>
+        Effect.gen(function* () {
+          const { id } = yield* Notify.enqueue({ tag: "a" })
+          yield* Deferred.await(began)
+          const sql = yield* Direct
+          yield* sql`select from awa.cancel_jobs(array[${String(id)}::bigint])`
+          yield* Deferred.await(interrupted)
+          assert.deepStrictEqual(
+            lines.map(({ message }) => message),
+            []
+          )
+        })
+      )
+    })
+  )
+
   it.live("of which the database refused a statement keeps what the database said", () =>
     Effect.gen(function* () {
       const row = yield* finished(

@@ -59,6 +59,13 @@ export const lanes: ReadonlyArray<Sabotage> = [
     test: "test/pg/spill.test.ts > an entry with a tombstone > of a transaction that committed late is passed as well"
   },
   {
+    name: "read all tombstones in each step",
+    file: "020_claim.sql",
+    from: "t.xid = n.xid and t.seq = n.seq offset 0) as alive",
+    to: "t.xid = n.xid and t.seq = n.seq) as alive",
+    test: "test/pg/spill.test.ts > an entry with a tombstone > by the thousand is asked for entry by entry, 20 wanted at a time"
+  },
+  {
     name: "pass all tombstones in one claim",
     file: "020_claim.sql",
     from: "    o_more := v_dead >= 10000;\n    v_step",
