@@ -320,6 +320,23 @@ describe("an entry with a tombstone", () => {
     )
   }
 
+  // storage.md: inside a lane the order is FIFO
+  it.scopedLive(
+    "by the ten thousand stands before what is in a newer segment as well, as long as something may be behind it",
+    () =>
+      Effect.gen(function* () {
+        const session = yield* (yield* database).session
+        yield* enqueue(session, 12_000)
+        yield* session.rows(`insert into awa.ready_tombstones_0
+        select queue, priority, xid, seq, job_id, 'deleted', clock_timestamp() from awa.ready_entries_0`)
+        const older = yield* enqueue(session, 1)
+        yield* rotate(session)
+        const newer = yield* enqueue(session, 1)
+        expect(yield* claimIds(session, { limit: 10 })).toEqual([])
+        expect(yield* claimIds(session, { limit: 10 })).toEqual([...older, ...newer])
+      })
+  )
+
   it.scopedLive("costs no live one its turn, whatever is buried and however many are wanted", () =>
     Effect.gen(function* () {
       const session = yield* (yield* database).session
