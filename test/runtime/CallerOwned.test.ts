@@ -204,7 +204,7 @@ describe("a caller-owned attempt", () => {
           "the handler's give-up",
           Effect.map(
             sql<{ n: number }>`select count(*)::int as n from pg_stat_activity
-            where application_name = 'application' and backend_xid is not null`,
+            where application_name = 'application' and backend_xid is not null and datname = current_database()`,
             ([row]) => (row?.n ?? 0) > 0
           )
         )
